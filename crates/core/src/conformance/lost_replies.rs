@@ -1,0 +1,3 @@
+//! PLACEHOLDER
+
+cases!["lost_replies":];

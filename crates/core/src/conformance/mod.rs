@@ -1,0 +1,232 @@
+//! The conformance suite: what every store must do, as named cases.
+//!
+//! A store's test target has `harness = false` and calls [`main`]:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//! use std::sync::Arc;
+//! use async_trait::async_trait;
+//! use plimsoll_core::clock::Clock;
+//! use plimsoll_core::conformance::{self, Harness, Opener};
+//! use plimsoll_core::{Limits, Memory, Namespace, Result, Store};
+//!
+//! struct MemoryHarness;
+//!
+//! #[async_trait]
+//! impl Harness for MemoryHarness {
+//!     fn name(&self) -> &'static str {
+//!         "memory"
+//!     }
+//!     async fn start(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Opener>> {
+//!         Ok(Arc::new(Opened(Memory::with(clock, Limits::default()))))
+//!     }
+//! }
+//!
+//! struct Opened(Memory);
+//!
+//! #[async_trait]
+//! impl Opener for Opened {
+//!     async fn open(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
+//!         Ok(Arc::new(self.0.open(namespace)))
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     conformance::main(vec![Arc::new(MemoryHarness)])
+//! }
+//! ```
+//!
+//! Every case gets a fresh namespace and a manual clock. A case that needs a capability which the
+//! store does not have is reported as ignored, and the reason is printed. The harness decides
+//! what a missing server means; it should be a failure.
+
+// A failed assertion is how a case fails.
+#![allow(clippy::panic, clippy::expect_used)]
+
+/// Lists the cases of a module: `name` or `name if Capability`.
+macro_rules! cases {
+    ($module:literal: $($name:ident $(if $capability:ident)?),* $(,)?) => {
+        pub(super) fn cases() -> Vec<super::Case> {
+            vec![$(super::Case {
+                module: $module,
+                name: stringify!($name),
+                needs: None$(.or(Some(crate::store::Capability::$capability)))?,
+                run: |world| Box::pin($name(world)),
+            }),*]
+        }
+    };
+}
+
+mod bad_input;
+mod cancel;
+mod changes;
+mod claims;
+mod commits;
+mod concurrency;
+mod groups;
+mod keys;
+mod leases;
+mod lists;
+mod logs;
+mod lost_replies;
+mod records;
+mod retention;
+mod retries;
+mod scans;
+mod settling;
+mod submits;
+mod sweeps;
+mod world;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use libtest_mimic::{Arguments, Trial};
+
+use crate::clock::{Clock, ManualClock};
+use crate::error::Result;
+use crate::names::Namespace;
+use crate::store::{Capability, Store};
+
+pub use world::World;
+
+/// How to reach the store under test.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// The name under which the cases are listed.
+    fn name(&self) -> &'static str;
+
+    /// Opens the store with this clock. A server that is missing is an error.
+    async fn start(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Opener>>;
+}
+
+/// Opens handles to namespaces. Two handles to one namespace stand for two processes.
+#[async_trait]
+pub trait Opener: Send + Sync {
+    /// A new handle.
+    async fn open(&self, namespace: Namespace) -> Result<Arc<dyn Store>>;
+}
+
+type Run = fn(World) -> Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// One case.
+#[derive(Clone)]
+pub struct Case {
+    /// What it is about.
+    pub module: &'static str,
+    /// What it shows.
+    pub name: &'static str,
+    /// What it needs of the store.
+    pub needs: Option<Capability>,
+    run: Run,
+}
+
+/// Every case of the suite.
+pub fn cases() -> Vec<Case> {
+    [
+        records::cases(),
+        scans::cases(),
+        commits::cases(),
+        submits::cases(),
+        keys::cases(),
+        claims::cases(),
+        leases::cases(),
+        settling::cases(),
+        retries::cases(),
+        cancel::cases(),
+        groups::cases(),
+        logs::cases(),
+        lists::cases(),
+        changes::cases(),
+        sweeps::cases(),
+        retention::cases(),
+        lost_replies::cases(),
+        concurrency::cases(),
+        bad_input::cases(),
+    ]
+    .concat()
+}
+
+/// Runs the suite against these stores, as a test binary does: it takes the usual arguments.
+#[allow(clippy::print_stderr)]
+pub fn main(harnesses: Vec<Arc<dyn Harness>>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for harness in harnesses {
+        let store = match runtime().and_then(|runtime| {
+            runtime
+                .block_on(probe(harness.as_ref()))
+                .map_err(|error| error.to_string())
+        }) {
+            Ok(store) => store,
+            Err(error) => {
+                eprintln!("conformance: {} cannot be opened: {error}", harness.name());
+                return ExitCode::FAILURE;
+            }
+        };
+        for case in cases() {
+            let missing = case.needs.filter(|need| !store.capabilities().has(*need));
+            if let (Some(need), false) = (missing, arguments.list) {
+                eprintln!(
+                    "conformance: {}::{}::{} is left out: the store lacks {need:?}",
+                    harness.name(),
+                    case.module,
+                    case.name
+                );
+            }
+            trials.push(trial(&harness, case).with_ignored_flag(missing.is_some()));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(harness: &Arc<dyn Harness>, case: Case) -> Trial {
+    let name = format!(
+        "conformance::{}::{}::{}",
+        harness.name(),
+        case.module,
+        case.name
+    );
+    let harness = harness.clone();
+    Trial::test(name, move || {
+        runtime()?.block_on(async {
+            let world = World::start(harness.as_ref(), case.name).await?;
+            (case.run)(world).await
+        })?;
+        Ok(())
+    })
+}
+
+async fn probe(harness: &dyn Harness) -> Result<Arc<dyn Store>> {
+    let opener = harness.start(Arc::new(ManualClock::new())).await?;
+    opener.open(Namespace::new("conformance_probe")?).await
+}
+
+fn runtime() -> std::result::Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+/// Runs futures in parallel, on all threads of the runtime, and answers in their order.
+#[allow(clippy::disallowed_methods)]
+pub(crate) async fn parallel<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let tasks: Vec<_> = futures.into_iter().map(tokio::spawn).collect();
+    let mut answers = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        match task.await {
+            Ok(answer) => answers.push(answer),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    answers
+}

@@ -1,0 +1,3 @@
+//! PLACEHOLDER
+
+cases!["records":];

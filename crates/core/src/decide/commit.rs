@@ -1,0 +1,582 @@
+//! Decides a whole commit over the rows that it needs.
+
+use std::collections::BTreeSet;
+
+use crate::change::{Change, GroupEvent, TaskEvent};
+use crate::decide::draft::{Draft, Finished, Step};
+use crate::decide::submit::Submission;
+use crate::decide::task::Verdict;
+use crate::decide::{Moment, RowId, Rows, group, record, submit, task};
+use crate::error::{Conflict, Error, Invalid, LeaseLost};
+use crate::group::{Group, NewGroup};
+use crate::ids::{Revision, TaskId};
+use crate::log::Line;
+use crate::names::{GroupId, Key};
+use crate::store::{
+    Commit, GroupCounts, Guard, Log, Merge, Outcome, Receipt, Settle, SubmitOutcome, Submitted,
+    Write,
+};
+use crate::task::{NewTask, Task};
+
+/// What a commit that was decided leads to. Its rows are in the [`Rows`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// For the caller. The store adds the position, and remembers it if the commit has an id.
+    pub receipt: Receipt,
+    /// For the history.
+    pub changes: Vec<Change>,
+    /// For the logs. A line whose id the task's log has already is left out.
+    pub lines: Vec<(TaskId, Line)>,
+}
+
+/// Why a commit was not decided, or decided against.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refused {
+    /// This row was not loaded.
+    Missing(RowId),
+    /// The commit is refused, and nothing of it was written.
+    Error(Error),
+}
+
+macro_rules! refuse {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Refused {
+            fn from(error: $error) -> Self {
+                Self::Error(error.into())
+            }
+        }
+    )*};
+}
+
+refuse!(Error, Conflict, Invalid, LeaseLost);
+
+impl Refused {
+    /// The error for the caller. A row that is missing although [`missing`] named none is a fault
+    /// of the store.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Missing(row) => Error::Corrupt(format!("row {row:?} was not loaded").into()),
+        }
+    }
+}
+
+/// Decides a commit: writes to `rows` what it leaves, or nothing.
+pub fn commit(commit: &Commit, rows: &mut Rows, moment: Moment<'_>) -> Result<Applied, Refused> {
+    let (receipt, finished) = decide(commit, rows, moment)?;
+    let (changes, lines) = finished.write(rows);
+    Ok(Applied {
+        receipt,
+        changes,
+        lines,
+    })
+}
+
+fn decide(commit: &Commit, rows: &Rows, moment: Moment<'_>) -> Step<(Receipt, Finished)> {
+    let mut draft = Draft::new(rows, moment);
+    if let Some(receipt) = repeated(commit, rows, &draft)? {
+        return Ok((receipt, draft.finish()));
+    }
+    for (index, guard) in commit.guards.iter().enumerate() {
+        check(guard, index, &draft)?;
+    }
+    let outcomes = (commit.writes.iter())
+        .map(|write| apply(write, &mut draft))
+        .collect::<Step<Vec<Outcome>>>()?;
+    let receipt = Receipt {
+        outcomes,
+        position: None,
+        repeated: false,
+    };
+    Ok((receipt, draft.finish()))
+}
+
+/// The rows that a commit names. Deciding it may need more: see [`missing`].
+pub fn footprint(commit: &Commit) -> BTreeSet<RowId> {
+    let mut rows = BTreeSet::new();
+    rows.extend(commit.id.map(RowId::Commit));
+    rows.extend(commit.guards.iter().map(|guard| match guard {
+        Guard::RecordAbsent(key)
+        | Guard::RecordPresent(key)
+        | Guard::RecordAt(key, _)
+        | Guard::Field(key, _, _) => RowId::Record(key.clone()),
+        Guard::Held(holder) => RowId::Task(holder.task),
+        Guard::TaskAt(task, _) => RowId::Task(*task),
+        Guard::GroupOpen(group) => RowId::Group(group.clone()),
+    }));
+    for write in &commit.writes {
+        let row = match write {
+            Write::Put(put) => RowId::Record(put.key.clone()),
+            Write::Merge(merge) => RowId::Record(merge.key.clone()),
+            Write::Delete(key) | Write::Touch(key, _) | Write::ExpireRecord(key) => {
+                RowId::Record(key.clone())
+            }
+            Write::Submit(new) => {
+                rows.extend(new.key.as_ref().map(|key| RowId::Key(key.key.clone())));
+                rows.extend(new.group.clone().map(RowId::Group));
+                RowId::Task(new.id)
+            }
+            Write::Settle(settle) => RowId::Task(settle.holder.task),
+            Write::Amend(amend) => RowId::Task(amend.holder.task),
+            Write::Log(log) => RowId::Task(log.holder.task),
+            Write::Cancel(cancel) => RowId::Task(cancel.task),
+            Write::Retry(retry) => RowId::Task(retry.task),
+            Write::Expire(expire) => RowId::Task(expire.task),
+            Write::Prioritise(id, _) | Write::Promote(id) | Write::DeleteTask(id) => {
+                RowId::Task(*id)
+            }
+            Write::OpenGroup(new) => RowId::Group(new.id.clone()),
+            Write::Arrive(id, _)
+            | Write::Seal(id)
+            | Write::Reopen(id)
+            | Write::Tally(id)
+            | Write::DeleteGroup(id) => RowId::Group(id.clone()),
+        };
+        rows.insert(row);
+    }
+    rows
+}
+
+/// The rows that still have to be loaded before these commits can be decided one after another.
+/// A store loads them and asks again until there are none; that takes two or three rounds.
+pub fn missing(commits: &[Commit], rows: &Rows, moment: Moment<'_>) -> BTreeSet<RowId> {
+    let mut missing = BTreeSet::new();
+    for one in commits {
+        let named: Vec<RowId> = (footprint(one).into_iter())
+            .filter(|row| !rows.is_loaded(row))
+            .collect();
+        if !named.is_empty() {
+            missing.extend(named);
+        } else if let Err(Refused::Missing(row)) = decide(one, rows, moment) {
+            missing.insert(row);
+        }
+    }
+    missing
+}
+
+/// The receipt of a commit that was applied before.
+fn repeated(commit: &Commit, rows: &Rows, draft: &Draft<'_>) -> Step<Option<Receipt>> {
+    if let Some(id) = commit.id {
+        let remembered = rows.commits.get(&id);
+        let remembered = remembered.ok_or(Refused::Missing(RowId::Commit(id)))?;
+        if let Some(receipt) = remembered {
+            return Ok(Some(Receipt {
+                repeated: true,
+                ..receipt.clone()
+            }));
+        }
+    }
+    let mut settles = 0;
+    for write in &commit.writes {
+        let Write::Settle(settle) = write else {
+            continue;
+        };
+        let task = draft.find_task(settle.holder.task)?;
+        if task.is_none_or(|t| task::settled_before(t, &settle.holder, &settle.how).is_none()) {
+            return Ok(None);
+        }
+        settles += 1;
+    }
+    if settles == 0 {
+        return Ok(None);
+    }
+    let outcomes = (commit.writes.iter())
+        .map(|write| outcome_now(write, draft))
+        .collect::<Step<Vec<Outcome>>>()?;
+    Ok(Some(Receipt {
+        outcomes,
+        position: None,
+        repeated: true,
+    }))
+}
+
+/// What a write that was applied before has led to, as far as the rows still show it.
+fn outcome_now(write: &Write, draft: &Draft<'_>) -> Step<Outcome> {
+    let status = |id: TaskId| -> Step<Outcome> {
+        Ok(match draft.find_task(id)? {
+            Some(task) => Outcome::Already {
+                status: task.status,
+            },
+            None => Outcome::Removed { existed: false },
+        })
+    };
+    let written = |key: &Key, returning: bool| -> Step<Outcome> {
+        let record = draft.record(key)?;
+        Ok(Outcome::Written {
+            revision: record.map_or(Revision::ZERO, |record| record.revision),
+            record: record.filter(|_| returning).cloned(),
+        })
+    };
+    let counts = |id: &GroupId| -> Step<Outcome> {
+        Ok(match draft.find_group(id)? {
+            Some(group) => Outcome::Group(GroupCounts::from(group)),
+            None => Outcome::Removed { existed: false },
+        })
+    };
+    match write {
+        Write::Settle(settle) => {
+            let task = draft.find_task(settle.holder.task)?;
+            let settled = task.and_then(|task| task.settled.as_ref());
+            match settled {
+                Some(settled) => Ok(Outcome::Settled {
+                    status: settled.status,
+                    runnable_at: settled.runnable_at,
+                }),
+                None => status(settle.holder.task),
+            }
+        }
+        Write::Submit(new) => {
+            let by_key = match &new.key {
+                Some(request) => draft.key(&request.key)?,
+                None => None,
+            };
+            Ok(Outcome::Submitted(match by_key {
+                Some(id) if id != new.id => Submitted {
+                    id,
+                    outcome: SubmitOutcome::Existing,
+                },
+                Some(_) | None => Submitted {
+                    id: new.id,
+                    outcome: SubmitOutcome::Created,
+                },
+            }))
+        }
+        Write::Put(put) => written(&put.key, false),
+        Write::Merge(merge) => written(&merge.key, merge.returning),
+        Write::Touch(key, _) => written(key, false),
+        Write::Delete(_) | Write::ExpireRecord(_) => Ok(Outcome::Removed { existed: false }),
+        Write::Amend(amend) => status(amend.holder.task),
+        Write::Cancel(cancel) => status(cancel.task),
+        Write::Retry(retry) => status(retry.task),
+        Write::Expire(expire) => status(expire.task),
+        Write::Prioritise(id, _) | Write::Promote(id) | Write::DeleteTask(id) => status(*id),
+        Write::OpenGroup(new) => counts(&new.id),
+        Write::Arrive(id, _)
+        | Write::Seal(id)
+        | Write::Reopen(id)
+        | Write::Tally(id)
+        | Write::DeleteGroup(id) => counts(id),
+        Write::Log(_) => Ok(Outcome::Logged),
+    }
+}
+
+fn check(guard: &Guard, index: usize, draft: &Draft<'_>) -> Step<()> {
+    let holds = match guard {
+        Guard::RecordAbsent(key) => draft.record(key)?.is_none(),
+        Guard::RecordPresent(key) => draft.record(key)?.is_some(),
+        Guard::RecordAt(key, revision) => {
+            (draft.record(key)?).is_some_and(|record| record.revision == *revision)
+        }
+        Guard::Field(key, field, value) => {
+            let found = draft.record(key)?.and_then(|r| r.fields.get(field));
+            found == value.as_ref()
+        }
+        Guard::Held(holder) => {
+            let Some(task) = draft.find_task(holder.task)? else {
+                return Err(task::gone(holder).into());
+            };
+            task::held(task, holder)?;
+            true
+        }
+        Guard::TaskAt(id, revision) => {
+            (draft.find_task(*id)?).is_some_and(|task| task.revision == *revision)
+        }
+        Guard::GroupOpen(id) => draft
+            .find_group(id)?
+            .is_some_and(|group| group::admits(group, 1).is_ok()),
+    };
+    if holds {
+        return Ok(());
+    }
+    Err(Conflict::Guard {
+        index,
+        guard: guard.clone(),
+    }
+    .into())
+}
+
+fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
+    match write {
+        Write::Put(put) => {
+            let record = record::put(put, &draft.moment)?;
+            draft.put_record(&put.key, Some(record));
+            Ok(written(draft))
+        }
+        Write::Merge(merge) => apply_merge(merge, draft),
+        Write::Delete(key) => {
+            let existed = draft.record(key)?.is_some();
+            draft.put_record(key, None);
+            Ok(Outcome::Removed { existed })
+        }
+        Write::Touch(key, ttl) => {
+            let record = record::touch(draft.record(key)?, key, *ttl, &draft.moment)?;
+            draft.put_record_quietly(record);
+            Ok(written(draft))
+        }
+        Write::ExpireRecord(key) => {
+            // A record that is there again, or still, is left alone; one that is not goes.
+            let live = draft.record(key)?.is_some();
+            if !live {
+                draft.put_record(key, None);
+            }
+            Ok(Outcome::Removed { existed: !live })
+        }
+        Write::Submit(new) => apply_submit(new, draft),
+        Write::Settle(settle) => apply_settle(settle, draft),
+        Write::Amend(amend) => {
+            let before = held_task(amend.holder.task, || task::gone(&amend.holder), draft)?;
+            let after = task::amend(&before, amend, &draft.moment)?;
+            let outcome = changed(&after);
+            draft.put_task(&before, *after, TaskEvent::Amended)?;
+            Ok(outcome)
+        }
+        Write::Cancel(cancel) => {
+            let before = draft.task(cancel.task)?;
+            let verdict = task::cancel(&before, cancel.reason.as_ref(), &draft.moment);
+            apply_verdict(&before, verdict, draft)
+        }
+        Write::Retry(retry) => {
+            let before = draft.task(retry.task)?;
+            let verdict = task::retry(&before, retry.force, retry.delay, &draft.moment)?;
+            if before.status.is_terminal() {
+                reclaim_key(&before, draft)?;
+            }
+            apply_verdict(&before, verdict, draft)
+        }
+        Write::Prioritise(id, priority) => {
+            let before = draft.task(*id)?;
+            let verdict = task::prioritise(&before, *priority, &draft.moment)?;
+            apply_verdict(&before, verdict, draft)
+        }
+        Write::Promote(id) => {
+            let before = draft.task(*id)?;
+            let verdict = task::promote(&before, &draft.moment);
+            apply_verdict(&before, verdict, draft)
+        }
+        Write::Expire(expire) => {
+            let before = draft.task(expire.task)?;
+            let verdict = task::expire(&before, expire.fence, expire.jitter, &draft.moment);
+            apply_verdict(&before, verdict, draft)
+        }
+        Write::DeleteTask(id) => apply_delete_task(*id, draft),
+        Write::OpenGroup(new) => apply_open_group(new, draft),
+        Write::Arrive(id, count) => {
+            let mut group = draft.group(id)?;
+            group::admits(&group, *count)?;
+            let effects = group::arrive(&mut group, *count, draft.moment.now);
+            put_group(group, effects, draft)
+        }
+        Write::Seal(id) => {
+            let mut group = draft.group(id)?;
+            let effects = group::seal(&mut group, draft.moment.now);
+            put_group(group, effects, draft)
+        }
+        Write::Reopen(id) => {
+            let mut group = draft.group(id)?;
+            let effects = group::reopen(&mut group);
+            put_group(group, effects, draft)
+        }
+        Write::Tally(id) => {
+            let mut group = draft.group(id)?;
+            let effects = group::drain(&mut group, draft.moment.now);
+            put_group(group, effects, draft)
+        }
+        Write::DeleteGroup(id) => apply_delete_group(id, draft),
+        Write::Log(log) => apply_log(log, draft),
+    }
+}
+
+fn written(draft: &Draft<'_>) -> Outcome {
+    Outcome::Written {
+        revision: draft.moment.revision,
+        record: None,
+    }
+}
+
+fn changed(task: &Task) -> Outcome {
+    Outcome::Changed {
+        status: task.status,
+        revision: task.revision,
+    }
+}
+
+fn apply_merge(merge: &Merge, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let record = record::merge(draft.record(&merge.key)?, merge, &draft.moment)?;
+    let outcome = Outcome::Written {
+        revision: record.revision,
+        record: merge.returning.then(|| record.clone()),
+    };
+    draft.put_record(&merge.key, Some(record));
+    Ok(outcome)
+}
+
+fn apply_submit(new: &NewTask, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let holder = match &new.key {
+        Some(request) => match draft.key(&request.key)? {
+            Some(id) => draft.find_task(id)?.cloned(),
+            None => None,
+        },
+        None => None,
+    };
+    let same_id = draft.find_task(new.id)?;
+    let submission = submit::submit(new, same_id, holder.as_ref(), draft.moment.now)?;
+    let predecessor = match (submission, holder) {
+        (Submission::Existing(id, outcome), _) => {
+            return Ok(Outcome::Submitted(Submitted { id, outcome }));
+        }
+        (Submission::Repeated, _) => return Ok(created(new.id)),
+        (Submission::Create, _) | (_, None) => None,
+        (Submission::Replace, Some(holder)) => {
+            let reason = format!("replaced by task {}", new.id);
+            let verdict = task::cancel(&holder, Some(&reason), &draft.moment);
+            apply_verdict(&holder, verdict, draft)?;
+            holder.waiting.map(|waiting| waiting.on)
+        }
+        (Submission::Succeed, Some(holder)) => {
+            let reason = format!("replaced by task {}", new.id);
+            let verdict = task::cancel(&holder, Some(&reason), &draft.moment);
+            apply_verdict(&holder, verdict, draft)?;
+            Some(holder.id())
+        }
+    };
+    let task = submit::create(new, predecessor, &draft.moment)?;
+    if let Some(id) = predecessor {
+        draft.set_successor(id, new.id)?;
+    }
+    if let Some(request) = &new.key {
+        draft.put_key(&request.key, Some(new.id));
+    }
+    draft.create_task(task)?;
+    Ok(created(new.id))
+}
+
+fn created(id: TaskId) -> Outcome {
+    Outcome::Submitted(Submitted {
+        id,
+        outcome: SubmitOutcome::Created,
+    })
+}
+
+fn apply_settle(settle: &Settle, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let holder = &settle.holder;
+    let before = held_task(holder.task, || task::gone(holder), draft)?;
+    let (after, event) = task::settle(&before, holder, &settle.how, &draft.moment)?;
+    let outcome = Outcome::Settled {
+        status: after.status,
+        runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
+    };
+    draft.put_task(&before, *after, event)?;
+    Ok(outcome)
+}
+
+fn apply_verdict(before: &Task, verdict: Verdict, draft: &mut Draft<'_>) -> Step<Outcome> {
+    match verdict {
+        Verdict::Unchanged => Ok(Outcome::Already {
+            status: before.status,
+        }),
+        Verdict::Changed(after, event) => {
+            let outcome = changed(&after);
+            draft.put_task(before, *after, event)?;
+            Ok(outcome)
+        }
+    }
+}
+
+/// A task that runs again needs its key again.
+fn reclaim_key(task: &Task, draft: &mut Draft<'_>) -> Step<()> {
+    let Some((key, _)) = &task.spec.key else {
+        return Ok(());
+    };
+    let holder = match draft.key(key)? {
+        Some(id) if id != task.id() => draft.find_task(id)?,
+        Some(_) | None => None,
+    };
+    match holder {
+        Some(holder) if submit::key_stands(holder, draft.moment.now) => Err(Conflict::KeyTaken {
+            key: key.clone(),
+            holder: holder.id(),
+            status: holder.status,
+        }
+        .into()),
+        Some(_) | None => {
+            draft.put_key(key, Some(task.id()));
+            Ok(())
+        }
+    }
+}
+
+fn apply_delete_task(id: TaskId, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let Some(task) = draft.find_task(id)?.cloned() else {
+        return Ok(Outcome::Removed { existed: false });
+    };
+    task::delete(&task)?;
+    if let Some((key, _)) = &task.spec.key
+        && draft.key(key)? == Some(id)
+    {
+        draft.put_key(key, None);
+    }
+    draft.remove_task(&task);
+    Ok(Outcome::Removed { existed: true })
+}
+
+fn apply_open_group(new: &NewGroup, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let existing = draft.find_group(&new.id)?;
+    let opened = match group::open(existing, new, draft.moment.now)? {
+        None => draft.group(&new.id)?,
+        Some(opened) => {
+            draft.mark_group(&opened, GroupEvent::Opened);
+            if let Some(id) = new.then.as_ref().and_then(|then| then.group.as_ref()) {
+                let mut outer = draft.group(id)?;
+                group::admits(&outer, 1)?;
+                let effects = group::spawn(&mut outer);
+                draft.put_group(outer, effects)?;
+            }
+            let mut opened = opened;
+            // A group that expects nothing is complete from the start.
+            let effects = group::drain(&mut opened, draft.moment.now);
+            draft.put_group(opened, effects)?;
+            draft.group(&new.id)?
+        }
+    };
+    Ok(Outcome::Group(GroupCounts::from(&opened)))
+}
+
+fn put_group(group: Group, effects: group::Effects, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let counts = GroupCounts::from(&group);
+    draft.put_group(group, effects)?;
+    Ok(Outcome::Group(counts))
+}
+
+fn apply_delete_group(id: &GroupId, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let Some(group) = draft.find_group(id)?.cloned() else {
+        return Ok(Outcome::Removed { existed: false });
+    };
+    draft.remove_group(&group);
+    if group.drained_at.is_none() {
+        let outer = group.then.as_ref().and_then(|then| then.group.as_ref());
+        draft.give_up(outer)?;
+    }
+    Ok(Outcome::Removed { existed: true })
+}
+
+fn apply_log(log: &Log, draft: &mut Draft<'_>) -> Step<Outcome> {
+    let task = held_task(log.holder.task, || task::gone(&log.holder), draft)?;
+    task::held(&task, &log.holder)?;
+    let at = draft.moment.now;
+    draft.lines.extend(log.lines.iter().map(|line| {
+        let line = Line {
+            line: line.clone(),
+            fence: log.holder.fence,
+            at,
+        };
+        (log.holder.task, line)
+    }));
+    Ok(Outcome::Logged)
+}
+
+fn held_task(id: TaskId, gone: impl FnOnce() -> LeaseLost, draft: &Draft<'_>) -> Step<Task> {
+    match draft.find_task(id)? {
+        Some(task) => Ok(task.clone()),
+        None => Err(gone().into()),
+    }
+}

@@ -1,0 +1,131 @@
+//! The rows that commits read and write, between the store and the deciders.
+
+use std::collections::BTreeMap;
+
+use crate::group::Group;
+use crate::ids::{CommitId, TaskId};
+use crate::names::{GroupId, IdempotencyKey, Key};
+use crate::record::Record;
+use crate::store::Receipt;
+use crate::task::Task;
+
+/// Names a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowId {
+    /// A record.
+    Record(Key),
+    /// Which task an idempotency key was last given to.
+    Key(IdempotencyKey),
+    /// A task.
+    Task(TaskId),
+    /// A group.
+    Group(GroupId),
+    /// The receipt of a commit that is remembered by its id.
+    Commit(CommitId),
+}
+
+/// Rows of all kinds: as stored, and as the commits decided so far leave them.
+///
+/// A row must be loaded before a commit can be decided that needs it; [`super::missing`] says
+/// which these are. A row that does not exist is loaded as `None`.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Records, expired ones too.
+    pub records: Table<Key, Record>,
+    /// Which task an idempotency key was last given to.
+    pub keys: Table<IdempotencyKey, TaskId>,
+    /// Tasks.
+    pub tasks: Table<TaskId, Task>,
+    /// Groups.
+    pub groups: Table<GroupId, Group>,
+    /// Receipts of commits that are remembered. Deciders read them, the store writes them.
+    pub commits: Table<CommitId, Receipt>,
+}
+
+/// Rows of one kind.
+#[derive(Clone, Debug)]
+pub struct Table<K, V> {
+    slots: BTreeMap<K, Slot<V>>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<V> {
+    stored: Option<V>,
+    /// What commits made of it; `None` while none has written it.
+    written: Option<Option<V>>,
+}
+
+/// A row that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written<K, V> {
+    /// Its key.
+    pub key: K,
+    /// As stored; `None`: it is new.
+    pub before: Option<V>,
+    /// As it must be stored; `None`: it must be removed.
+    pub after: Option<V>,
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self {
+            slots: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone, V> Table<K, V> {
+    /// Takes in a row as the store has it.
+    pub fn load(&mut self, key: K, stored: Option<V>) {
+        let slot = Slot {
+            stored,
+            written: None,
+        };
+        self.slots.insert(key, slot);
+    }
+
+    /// Whether the row was loaded.
+    pub fn is_loaded(&self, key: &K) -> bool {
+        self.slots.contains_key(key)
+    }
+
+    /// The row as it is now; the outer `None`: it was not loaded.
+    pub fn get(&self, key: &K) -> Option<Option<&V>> {
+        self.slots.get(key).map(|slot| match &slot.written {
+            Some(written) => written.as_ref(),
+            None => slot.stored.as_ref(),
+        })
+    }
+
+    /// Every row that was written, in key order.
+    pub fn into_written(self) -> impl Iterator<Item = Written<K, V>> {
+        self.slots.into_iter().filter_map(|(key, slot)| {
+            slot.written.map(|after| Written {
+                key,
+                before: slot.stored,
+                after,
+            })
+        })
+    }
+
+    pub(super) fn write(&mut self, key: K, after: Option<V>) {
+        let slot = self.slots.entry(key).or_insert(Slot {
+            stored: None,
+            written: None,
+        });
+        slot.written = Some(after);
+    }
+}
+
+impl Rows {
+    /// Whether the row was loaded.
+    pub fn is_loaded(&self, id: &RowId) -> bool {
+        match id {
+            RowId::Record(key) => self.records.is_loaded(key),
+            RowId::Key(key) => self.keys.is_loaded(key),
+            RowId::Task(id) => self.tasks.is_loaded(id),
+            RowId::Group(id) => self.groups.is_loaded(id),
+            RowId::Commit(id) => self.commits.is_loaded(id),
+        }
+    }
+}

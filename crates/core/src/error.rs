@@ -1,0 +1,421 @@
+//! Errors that say what to do: eight kinds, with the precise cause below each.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::{Fence, Position, TaskId};
+use crate::names::{GroupId, IdempotencyKey, Key, Name};
+use crate::store::Guard;
+use crate::task::{Status, Worker};
+use crate::time::Timestamp;
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by what the caller should do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Error {
+    /// The input is wrong. Correct it; nothing was written.
+    #[error("invalid input: {0}")]
+    Invalid(#[from] Invalid),
+    /// What was named is not there.
+    #[error("{0}")]
+    NotFound(#[from] NotFound),
+    /// The state of things does not allow it. Read again and decide anew; nothing was written.
+    #[error("{0}")]
+    Conflict(#[from] Box<Conflict>),
+    /// The caller does not hold the task, or no longer. Stop working on it.
+    #[error("{0}")]
+    LeaseLost(#[from] Box<LeaseLost>),
+    /// The store did not answer. Try again: repeating is safe.
+    #[error("{0}")]
+    Unavailable(#[from] Unavailable),
+    /// This store cannot do that.
+    #[error("not supported here: {0}")]
+    Unsupported(Cow<'static, str>),
+    /// A stored value cannot be read. Somebody has to look at it.
+    #[error("stored value cannot be read: {0}")]
+    Corrupt(Cow<'static, str>),
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same call may succeed later without any change.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+
+    /// The name of the kind, for logs, metrics and exit codes.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid",
+            Self::NotFound(_) => "not_found",
+            Self::Conflict(_) => "conflict",
+            Self::LeaseLost(_) => "lease_lost",
+            Self::Unavailable(_) => "unavailable",
+            Self::Unsupported(_) => "unsupported",
+            Self::Corrupt(_) => "corrupt",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl From<Conflict> for Error {
+    fn from(conflict: Conflict) -> Self {
+        Self::Conflict(Box::new(conflict))
+    }
+}
+
+impl From<LeaseLost> for Error {
+    fn from(lost: LeaseLost) -> Self {
+        Self::LeaseLost(Box::new(lost))
+    }
+}
+
+/// A field and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    /// Where in the input: `payload`, `commits[2].writes[0].ttl`.
+    pub field: String,
+    /// What is wrong, with the limit.
+    pub problem: Problem,
+}
+
+impl Invalid {
+    /// This problem with this field.
+    pub fn new(field: impl Into<String>, problem: Problem) -> Self {
+        Self {
+            field: field.into(),
+            problem,
+        }
+    }
+
+    /// The same problem, seen from further outside.
+    pub fn within(mut self, outer: impl std::fmt::Display) -> Self {
+        self.field = format!("{outer}.{}", self.field);
+        self
+    }
+}
+
+/// What can be wrong with an input.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Problem {
+    /// Nothing was given.
+    #[error("must not be empty")]
+    Empty,
+    /// Something else that was given needs this too.
+    #[error("is missing: {0}")]
+    Missing(Cow<'static, str>),
+    /// Too many bytes.
+    #[error("{bytes} bytes, at most {max} are allowed")]
+    TooLong {
+        /// What was given.
+        bytes: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// Too many of them.
+    #[error("{count} given, at most {max} are allowed")]
+    TooMany {
+        /// What was given.
+        count: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// Too small or too large.
+    #[error("{value} is not between {min} and {max}")]
+    OutOfRange {
+        /// What was given.
+        value: String,
+        /// The least allowed.
+        min: String,
+        /// The most allowed.
+        max: String,
+    },
+    /// A NUL character, which some stores cannot hold.
+    #[error("contains a NUL character")]
+    Nul,
+    /// Not of the expected form.
+    #[error("expected {expected}")]
+    Malformed {
+        /// The expected form.
+        expected: Cow<'static, str>,
+    },
+    /// The same thing is named twice where once is meant.
+    #[error("names {0} twice")]
+    Repeated(String),
+    /// Two parts of the input exclude each other.
+    #[error("{0}")]
+    Contradiction(Cow<'static, str>),
+}
+
+/// What is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum NotFound {
+    /// No such record, or it has expired.
+    #[error("no record {0}")]
+    Record(Key),
+    /// No such task.
+    #[error("no task {0}")]
+    Task(TaskId),
+    /// No such group.
+    #[error("no group {0}")]
+    Group(GroupId),
+    /// The history after the cursor was compacted. Take a fresh snapshot and go on from there.
+    #[error("history before position {oldest} was compacted: take a snapshot and go on from there")]
+    History {
+        /// The oldest position that a cursor may have.
+        oldest: Position,
+    },
+}
+
+/// Why the state of things does not allow it.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Conflict {
+    /// A guard of the commit does not hold.
+    #[error("guard {index} does not hold: {guard}")]
+    Guard {
+        /// Which of the commit's guards.
+        index: usize,
+        /// The guard itself.
+        guard: Guard,
+    },
+    /// Another worker has it.
+    #[error("task {task} is claimed by {holder} until {until}")]
+    AlreadyClaimed {
+        /// The task.
+        task: TaskId,
+        /// Who has it.
+        holder: Worker,
+        /// Until when, if the holder does not renew.
+        until: Timestamp,
+    },
+    /// The task is completed, failed or cancelled.
+    #[error("task {task} is already {status}")]
+    Finished {
+        /// The task.
+        task: TaskId,
+        /// Its terminal status.
+        status: Status,
+    },
+    /// The task cannot be claimed before it is due.
+    #[error("task {task} is due at {due_at}")]
+    NotDue {
+        /// The task.
+        task: TaskId,
+        /// When it will be runnable.
+        due_at: Timestamp,
+    },
+    /// The task waits for the task that it replaces.
+    #[error("task {task} waits for task {on} to end")]
+    Waiting {
+        /// The task.
+        task: TaskId,
+        /// What it waits for.
+        on: TaskId,
+    },
+    /// Only a terminal task can be deleted.
+    #[error("task {task} is {status}: only a finished task can be deleted")]
+    NotFinished {
+        /// The task.
+        task: TaskId,
+        /// Its status.
+        status: Status,
+    },
+    /// The task is being cancelled and cannot be retried before that has ended.
+    #[error("task {task} is being cancelled")]
+    Cancelling {
+        /// The task.
+        task: TaskId,
+    },
+    /// The task has failed as often as it may.
+    #[error(
+        "task {task} has failed {failures} times, its cap is {cap}: force the retry to run it again"
+    )]
+    MaxAttemptsReached {
+        /// The task.
+        task: TaskId,
+        /// How often it failed.
+        failures: u32,
+        /// How often it may fail.
+        cap: u32,
+    },
+    /// The idempotency key belongs to another task.
+    #[error("key {key} is held by task {holder}, which is {status}")]
+    KeyTaken {
+        /// The key.
+        key: IdempotencyKey,
+        /// The task that holds it.
+        holder: TaskId,
+        /// The status of that task.
+        status: Status,
+    },
+    /// Another task has this id already.
+    #[error("task id {task} is taken by another task")]
+    IdTaken {
+        /// The id.
+        task: TaskId,
+    },
+    /// The group takes no more members.
+    #[error("group {group} is sealed")]
+    GroupSealed {
+        /// The group.
+        group: GroupId,
+    },
+    /// The group has all the members it expects.
+    #[error("group {group} expects {expected} and has them")]
+    GroupFull {
+        /// The group.
+        group: GroupId,
+        /// How many it expects.
+        expected: u64,
+    },
+    /// The group exists with another definition.
+    #[error("group {group} exists with another {field}")]
+    GroupDiffers {
+        /// The group.
+        group: GroupId,
+        /// What differs.
+        field: Cow<'static, str>,
+    },
+    /// The field does not hold an integer.
+    #[error("field {field} of record {key} is not an integer")]
+    NotInteger {
+        /// The record.
+        key: Key,
+        /// The field.
+        field: Name,
+    },
+    /// The sum does not fit 64 bits.
+    #[error("field {field} of record {key} would overflow")]
+    Overflow {
+        /// The record.
+        key: Key,
+        /// The field.
+        field: Name,
+    },
+    /// The record would exceed a limit after this write.
+    #[error("record {key} would exceed its limit: {problem}")]
+    TooLarge {
+        /// The record.
+        key: Key,
+        /// The limit.
+        problem: Problem,
+    },
+    /// Others changed the same things again and again. Try again.
+    #[error("gave up after {attempts} attempts against concurrent changes")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+}
+
+/// The caller does not hold the task.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("lease lost: task {task} at fence {fence}: {why}")]
+pub struct LeaseLost {
+    /// The task.
+    pub task: TaskId,
+    /// The fence that the caller showed.
+    pub fence: Fence,
+    /// What has become of the task.
+    pub why: Lost,
+}
+
+/// What has become of a task that the caller thought to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Lost {
+    /// Nobody holds it.
+    #[error("nobody holds it, it is {status}")]
+    NotClaimed {
+        /// Its status.
+        status: Status,
+    },
+    /// Another worker, or another incarnation of this one, holds it.
+    #[error("it is held by {holder}")]
+    WrongWorker {
+        /// Who holds it.
+        holder: Worker,
+    },
+    /// The same worker has claimed it again since.
+    #[error("it was claimed again with fence {fence}")]
+    Superseded {
+        /// The newer fence.
+        fence: Fence,
+    },
+    /// It has ended.
+    #[error("it is already {status}")]
+    Finished {
+        /// Its terminal status.
+        status: Status,
+    },
+    /// It was deleted, or never existed.
+    #[error("there is no such task")]
+    Gone,
+}
+
+/// The store did not answer as it should.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("store unavailable ({applied}): {cause}")]
+pub struct Unavailable {
+    /// Whether the call may have taken effect.
+    pub applied: Applied,
+    /// What the store or the network said.
+    pub cause: String,
+}
+
+/// Whether a call without a proper answer took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Applied {
+    /// It did not.
+    #[error("nothing was applied")]
+    No,
+    /// Nobody knows. Repeat the same call: that is safe.
+    #[error("it is unknown whether it was applied; repeating is safe")]
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_field_and_limit() {
+        let error = Error::from(
+            Invalid::new(
+                "payload",
+                Problem::TooLong {
+                    bytes: 300_000,
+                    max: 262_144,
+                },
+            )
+            .within("writes[0]"),
+        );
+        assert_eq!(
+            error.to_string(),
+            "invalid input: writes[0].payload: 300000 bytes, at most 262144 are allowed"
+        );
+        assert_eq!(error.kind(), "invalid");
+    }
+
+    #[test]
+    fn only_unavailability_is_worth_a_blind_retry() {
+        let unavailable = Unavailable {
+            applied: Applied::Unknown,
+            cause: "connection reset".into(),
+        };
+        assert!(Error::from(unavailable).is_transient());
+        assert!(!Error::Closed.is_transient());
+    }
+
+    #[test]
+    fn errors_are_small_enough_to_return_everywhere() {
+        assert!(std::mem::size_of::<Error>() <= 128);
+    }
+}

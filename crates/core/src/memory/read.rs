@@ -1,0 +1,246 @@
+//! The reading methods of the memory store.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::error::{Invalid, NotFound, Problem, Result};
+use crate::ids::TaskId;
+use crate::limits::{PAGE_BYTES_MAX, ROWS_EXAMINED_MAX};
+use crate::memory::state::State;
+use crate::names::{IdempotencyKey, Key};
+use crate::record::Record;
+use crate::store::{
+    ChangePage, Changes, Counts, Cursor, Get, LaneCounts, List, LogPage, Logs, Page, Scan,
+    Selector, Start,
+};
+use crate::task::Task;
+use crate::time::Timestamp;
+
+/// Collects the rows of one page, and knows where the next one begins.
+struct Pager<T> {
+    page: Page<T>,
+    limit: usize,
+    examined: usize,
+    bytes: usize,
+}
+
+impl<T> Pager<T> {
+    fn new(limit: usize) -> Self {
+        let page = Page {
+            rows: Vec::new(),
+            next: None,
+        };
+        Self {
+            page,
+            limit,
+            examined: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whether the page takes no more; then it ends after `last`.
+    fn is_full(&mut self, last: Option<String>) -> bool {
+        let full = self.page.rows.len() >= self.limit
+            || self.examined >= ROWS_EXAMINED_MAX
+            || self.bytes >= PAGE_BYTES_MAX;
+        if full {
+            self.page.next = last.map(Cursor::new);
+        }
+        full
+    }
+
+    fn take(&mut self, row: Option<T>, bytes: usize) {
+        self.examined += 1;
+        if let Some(row) = row {
+            self.bytes += bytes;
+            self.page.rows.push(row);
+        }
+    }
+}
+
+fn cursor<T>(cursor: Option<&Cursor>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+    let Some(cursor) = cursor else {
+        return Ok(None);
+    };
+    match parse(cursor.as_str()) {
+        Some(place) => Ok(Some(place)),
+        None => Err(Invalid::new(
+            "cursor",
+            Problem::Malformed {
+                expected: "a cursor that this store made".into(),
+            },
+        )
+        .into()),
+    }
+}
+
+fn after<T>(place: Option<T>) -> (Bound<T>, Bound<T>) {
+    (
+        place.map_or(Bound::Unbounded, Bound::Excluded),
+        Bound::Unbounded,
+    )
+}
+
+impl State {
+    pub(super) fn get(&self, get: &Get, now: Timestamp) -> Vec<Option<Record>> {
+        let live = |key| {
+            self.records
+                .get(key)
+                .filter(|record| !record.is_expired(now))
+        };
+        get.keys.iter().map(|key| live(key).cloned()).collect()
+    }
+
+    pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> Result<Page<Record>> {
+        let last = cursor(scan.cursor.as_ref(), |text| Key::new(text).ok())?;
+        let from = match last {
+            Some(key) => Bound::Excluded(key.as_str().to_owned()),
+            None => Bound::Included(scan.prefix.as_str().to_owned()),
+        };
+        let from = (from.as_ref().map(String::as_str), Bound::<&str>::Unbounded);
+        let mut pager = Pager::new(scan.limit);
+        let mut last: Option<&Key> = None;
+        for (key, record) in self.records.range::<str, _>(from) {
+            if !scan.prefix.matches(key.as_str()) {
+                break;
+            }
+            if pager.is_full(last.map(|key| key.to_string())) {
+                break;
+            }
+            let shown = !record.is_expired(now)
+                && (scan.filters.iter()).all(|filter| filter.matches(&record.fields));
+            pager.take(shown.then(|| record.clone()), record.size());
+            last = Some(key);
+        }
+        Ok(pager.page)
+    }
+
+    pub(super) fn list(&self, list: &List) -> Result<Page<Task>> {
+        let ids = match &list.selector {
+            Selector::Lane(lane, status) => self.by_lane.get(&(lane.clone(), *status)),
+            Selector::Group(group) => self.by_group.get(group),
+            Selector::Owner(owner) => self.by_owner.get(owner),
+            Selector::Key(_) => return self.list_by_key(list),
+        };
+        let last = cursor(list.cursor.as_ref(), |text| TaskId::parse(text).ok())?;
+        let mut pager = Pager::new(list.limit);
+        let mut last_id = last;
+        for id in ids.iter().flat_map(|ids| ids.range(after(last))) {
+            if pager.is_full(last_id.map(|id| id.to_string())) {
+                break;
+            }
+            self.show(*id, list, &mut pager);
+            last_id = Some(*id);
+        }
+        Ok(pager.page)
+    }
+
+    fn list_by_key(&self, list: &List) -> Result<Page<Task>> {
+        let Selector::Key(prefix) = &list.selector else {
+            return Ok(Pager::new(0).page);
+        };
+        let mut last = cursor(list.cursor.as_ref(), |text| IdempotencyKey::new(text).ok())?;
+        let from = match &last {
+            Some(key) => Bound::Excluded(key.as_str().to_owned()),
+            None => Bound::Included(prefix.as_str().to_owned()),
+        };
+        let from = (from.as_ref().map(String::as_str), Bound::<&str>::Unbounded);
+        let mut pager = Pager::new(list.limit);
+        for (key, id) in self.keys.range::<str, _>(from) {
+            if !prefix.matches(key.as_str()) {
+                break;
+            }
+            if pager.is_full(last.as_ref().map(|key| key.to_string())) {
+                break;
+            }
+            self.show(*id, list, &mut pager);
+            last = Some(key.clone());
+        }
+        Ok(pager.page)
+    }
+
+    fn show(&self, id: TaskId, list: &List, pager: &mut Pager<Task>) {
+        let task = self.tasks.get(&id);
+        let task = task.filter(|task| list.filter.matches(task));
+        pager.take(task.cloned(), task.map_or(0, Task::size));
+    }
+
+    pub(super) fn counts(&self, counts: &Counts) -> Vec<LaneCounts> {
+        let mut lanes = BTreeMap::new();
+        for ((lane, status), ids) in &self.by_lane {
+            let wanted = counts
+                .queue
+                .as_ref()
+                .is_none_or(|queue| *queue == lane.queue)
+                && counts.kind.as_ref().is_none_or(|kind| *kind == lane.kind);
+            if wanted {
+                let by_status: &mut BTreeMap<_, _> = lanes.entry(lane.clone()).or_default();
+                by_status.insert(*status, ids.len() as u64);
+            }
+        }
+        (lanes.into_iter())
+            .map(|(lane, by_status)| LaneCounts { lane, by_status })
+            .collect()
+    }
+
+    pub(super) fn logs(&self, logs: &Logs) -> Result<LogPage> {
+        let lines = self.logs.get(&logs.task).map_or(&[][..], Vec::as_slice);
+        let start = cursor(logs.cursor.as_ref(), |text| text.parse().ok())?.unwrap_or(0);
+        let start = lines.len().min(start);
+        let mut page = Vec::new();
+        let (mut next, mut bytes) = (start, 0);
+        for line in &lines[start..] {
+            if page.len() >= logs.limit || bytes >= PAGE_BYTES_MAX {
+                break;
+            }
+            next += 1;
+            if line.line.level >= logs.level {
+                bytes += line.line.size();
+                page.push(line.clone());
+            }
+        }
+        Ok(LogPage {
+            lines: page,
+            next: Cursor::new(next.to_string()),
+            more: next < lines.len(),
+        })
+    }
+
+    pub(super) fn changes(&self, changes: &Changes) -> Result<ChangePage> {
+        let start = match changes.start {
+            Start::Oldest => self.compacted,
+            Start::Newest => self.newest,
+            Start::After(position) if position < self.compacted => {
+                return Err(NotFound::History {
+                    oldest: self.compacted,
+                }
+                .into());
+            }
+            Start::After(position) => position,
+        };
+        let first = self
+            .history
+            .partition_point(|entry| entry.position <= start);
+        let mut page = ChangePage {
+            entries: Vec::new(),
+            next: start,
+            more: false,
+        };
+        let (mut shown, mut examined) = (0, 0);
+        for entry in self.history.range(first..) {
+            if shown >= changes.limit || examined >= ROWS_EXAMINED_MAX {
+                page.more = true;
+                break;
+            }
+            let mut entry = entry.clone();
+            examined += entry.changes.len();
+            entry.changes.retain(|change| changes.shows(change));
+            page.next = entry.position;
+            shown += entry.changes.len();
+            if !entry.changes.is_empty() {
+                page.entries.push(entry);
+            }
+        }
+        Ok(page)
+    }
+}

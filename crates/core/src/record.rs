@@ -1,0 +1,154 @@
+//! State: records of fields.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Revision;
+use crate::names::{Key, Name};
+use crate::time::Timestamp;
+
+/// The fields of a record: names and raw bytes, in name order.
+pub type Fields = BTreeMap<Name, Bytes>;
+
+/// Fields from pairs of names and values.
+///
+/// ```
+/// use plimsoll_core::record::fields;
+/// let fields = fields([("state", "pending"), ("worker", "")])?;
+/// assert_eq!(fields.len(), 2);
+/// # Ok::<(), plimsoll_core::Invalid>(())
+/// ```
+pub fn fields<V: Into<Bytes>>(
+    pairs: impl IntoIterator<Item = (&'static str, V)>,
+) -> Result<Fields, crate::error::Invalid> {
+    pairs
+        .into_iter()
+        .map(|(name, value)| Ok((Name::for_field("field", name)?, value.into())))
+        .collect()
+}
+
+/// How many bytes the names and values of these fields take.
+pub fn fields_size(fields: &Fields) -> usize {
+    fields
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum()
+}
+
+/// The integer that these bytes spell in decimal, as `increment` writes it.
+pub fn integer(value: &[u8]) -> Option<i64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// A key, its fields, and what the store knows about them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The key.
+    pub key: Key,
+    /// The fields.
+    pub fields: Fields,
+    /// Grows with every write.
+    pub revision: Revision,
+    /// When the store wrote it last, by the store's clock.
+    pub modified_at: Timestamp,
+    /// When it expires, if it does.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Record {
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&Bytes> {
+        self.fields.get(name)
+    }
+
+    /// Whether it has expired at `now`. Reads never show it then, swept or not.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// How long it has to live at `now`, if it does not live for ever.
+    pub fn ttl(&self, now: Timestamp) -> Option<Duration> {
+        self.expires_at.map(|at| at.since(now))
+    }
+
+    /// About how many bytes it takes.
+    pub fn size(&self) -> usize {
+        self.key.as_str().len() + fields_size(&self.fields)
+    }
+}
+
+/// A condition on one field. A field that is absent, or not of the declared type, does not meet
+/// any comparison.
+///
+/// ```
+/// use plimsoll_core::record::{Filter, Operator, Value, fields};
+/// use plimsoll_core::Name;
+/// let stuck = Filter {
+///     field: Name::new("updated_at")?,
+///     operator: Operator::Less,
+///     value: Value::Integer(1_000),
+/// };
+/// assert!(stuck.matches(&fields([("updated_at", "999")])?));
+/// assert!(!stuck.matches(&fields([("updated_at", "1000")])?));
+/// assert!(!stuck.matches(&fields([("updated_at", "soon")])?));
+/// assert!(!stuck.matches(&fields([("state", "claimed")])?));
+/// # Ok::<(), plimsoll_core::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filter {
+    /// The field.
+    pub field: Name,
+    /// How to compare it.
+    pub operator: Operator,
+    /// With what, and as which type.
+    pub value: Value,
+}
+
+/// How a filter compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operator {
+    /// The field equals the value.
+    Equal,
+    /// The field is there and differs from the value.
+    NotEqual,
+    /// The field is less than the value.
+    Less,
+    /// The field is greater than the value.
+    Greater,
+}
+
+/// A value with the type it is compared as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Value {
+    /// UTF-8 text, in code point order.
+    Text(String),
+    /// A decimal integer, in numeric order.
+    Integer(i64),
+    /// Raw bytes, in byte order.
+    Bytes(Bytes),
+}
+
+impl Filter {
+    /// Whether the fields meet the condition.
+    pub fn matches(&self, fields: &Fields) -> bool {
+        let Some(found) = fields.get(&self.field) else {
+            return false;
+        };
+        let order = match &self.value {
+            Value::Text(text) => std::str::from_utf8(found).ok().map(|f| f.cmp(text)),
+            Value::Integer(number) => integer(found).map(|f| f.cmp(number)),
+            Value::Bytes(bytes) => Some(found.cmp(bytes)),
+        };
+        order.is_some_and(|order| match self.operator {
+            Operator::Equal => order.is_eq(),
+            Operator::NotEqual => order.is_ne(),
+            Operator::Less => order.is_lt(),
+            Operator::Greater => order.is_gt(),
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! Work: tasks, their lanes, leases and retries.
+
+mod new;
+mod retry;
+mod state;
+mod status;
+
+pub use new::{Due, KeyLifetime, KeyRequest, NewTask, OnConflict, Priority};
+pub use retry::{Backoff, RetryPolicy};
+pub use state::{
+    AttemptError, CancelRequest, FailureKind, Holder, Lane, Lease, Progress, Settled, Task,
+    TaskSpec, Verb, Waiting, Worker,
+};
+pub use status::Status;
