@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::conformance::{self, Harness, Opener};
+use plimsoll_core::decorate::{Decorated, FaultPlan, Faults, Observe};
 use plimsoll_core::{Limits, Memory, Namespace, Result, Store};
 
 /// Puts something around a store.
@@ -47,5 +48,14 @@ impl Opener for Opened {
 
 fn main() -> ExitCode {
     let behind = |name, wrap| Arc::new(MemoryBehind { name, wrap }) as Arc<dyn Harness>;
-    conformance::main(vec![behind("memory", |store, _| store)])
+    conformance::main(vec![
+        behind("memory", |store, _| store),
+        behind("faults_off", |store, clock| {
+            Arc::new(Decorated::new(store, Faults::new(FaultPlan::none(), clock)))
+        }),
+        behind("observed", |store, clock| {
+            let observe = Observe::new(store.as_ref(), clock);
+            Arc::new(Decorated::new(store, observe))
+        }),
+    ])
 }

@@ -131,13 +131,16 @@ impl<'a> Draft<'a> {
             .push(Mark::Change(Change::Task(TaskChange::new(&after, event))));
         self.tasks.insert(after.id(), Some(after.clone()));
         match (before.status.is_terminal(), after.status.is_terminal()) {
-            (false, true) => self.task_ended(&after),
+            (false, true) => self.task_ended(before, &after),
             (true, false) => self.task_revived(before),
             (false, false) | (true, true) => Ok(()),
         }
     }
 
-    fn task_ended(&mut self, task: &Task) -> Step<()> {
+    fn task_ended(&mut self, before: &Task, task: &Task) -> Step<()> {
+        if let Some(waiting) = &before.waiting {
+            self.give_key_back(task, waiting.on)?;
+        }
         if let Some(id) = &task.spec.group
             && let Some(mut group) = self.find_group(id)?.cloned()
         {
@@ -158,6 +161,18 @@ impl<'a> Draft<'a> {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// A task that never got its turn leaves its key to the one it waited for, which still runs:
+    /// otherwise the key would be free while that work goes on.
+    fn give_key_back(&mut self, task: &Task, predecessor: TaskId) -> Step<()> {
+        let Some((key, _)) = &task.spec.key else {
+            return Ok(());
+        };
+        if self.key(key)? == Some(task.id()) {
+            self.put_key(key, Some(predecessor));
+        }
+        Ok(())
     }
 
     fn task_revived(&mut self, before: &Task) -> Step<()> {
