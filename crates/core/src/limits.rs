@@ -18,8 +18,8 @@ pub const LEASE_MIN: Duration = Duration::from_millis(1);
 pub const ERRORS_KEPT: usize = 20;
 /// How deep tasks may be nested in tasks by `on_failure`.
 pub const NESTING_MAX: usize = 4;
-/// How long a store remembers a commit id, at least.
-pub const COMMIT_MEMORY: Duration = Duration::from_secs(10 * 60);
+/// How long a store remembers a commit id or a claim request, at least.
+pub const MEMORY: Duration = Duration::from_secs(10 * 60);
 /// How many rows a filtered read looks at before it answers with what it has.
 pub const ROWS_EXAMINED_MAX: usize = 10_000;
 /// About how many bytes a page may hold.

@@ -430,7 +430,7 @@ fn apply_submit(new: &NewTask, draft: &mut Draft<'_>) -> Step<Outcome> {
             let reason = format!("replaced by task {}", new.id);
             let verdict = task::cancel(&holder, Some(&reason), &draft.moment);
             apply_verdict(&holder, verdict, draft)?;
-            holder.waiting.map(|waiting| waiting.on)
+            holder.waiting.as_ref().map(|waiting| waiting.on)
         }
         (Submission::Succeed, Some(holder)) => {
             let reason = format!("replaced by task {}", new.id);

@@ -6,7 +6,9 @@ use crate::decide::Moment;
 use crate::error::{Conflict, Result};
 use crate::ids::{Fence, Fingerprint, TaskId};
 use crate::store::SubmitOutcome;
-use crate::task::{Due, KeyLifetime, NewTask, OnConflict, Status, Task, TaskSpec, Waiting};
+use crate::task::{
+    Due, KeyLifetime, NewTask, OnConflict, Status, Task, TaskSpec, TaskState, Waiting,
+};
 use crate::time::Timestamp;
 
 /// What a submit leads to.
@@ -150,8 +152,7 @@ pub fn create(new: &NewTask, predecessor: Option<TaskId>, moment: &Moment<'_>) -
         trace: new.trace.clone(),
         created_at: now,
     };
-    Ok(Task {
-        spec: Arc::new(spec),
+    let state = TaskState {
         status,
         priority: new.priority,
         fence: Fence::ZERO,
@@ -176,5 +177,9 @@ pub fn create(new: &NewTask, predecessor: Option<TaskId>, moment: &Moment<'_>) -
         finished_at: None,
         modified_at: now,
         revision: moment.revision,
+    };
+    Ok(Task {
+        spec: Arc::new(spec),
+        state,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::change::TaskEvent;
 use crate::decide::Moment;
 use crate::error::{Conflict, LeaseLost, Lost, Result};
-use crate::ids::{Fence, Jitter, RequestId};
+use crate::ids::{Fence, Jitter};
 use crate::limits::ERRORS_KEPT;
 use crate::store::check::Check;
 use crate::store::{Amend, Ending, FailRetry, Renewal};
@@ -61,7 +61,6 @@ pub fn claim(
     task: &Task,
     worker: &Worker,
     lease: Duration,
-    request: RequestId,
     moment: &Moment<'_>,
 ) -> Result<Verdict> {
     let refuse = |conflict: Conflict| Err(conflict.into());
@@ -108,7 +107,6 @@ pub fn claim(
         worker: worker.clone(),
         until: lease_end(now, lease, deadline),
         deadline,
-        request,
     });
     after.stage = task.spec.first_stage.clone();
     after.progress = None;
@@ -412,11 +410,10 @@ pub fn delete(task: &Task) -> Result<()> {
 }
 
 fn written(task: &Task, moment: &Moment<'_>) -> Task {
-    Task {
-        modified_at: moment.now,
-        revision: moment.revision,
-        ..task.clone()
-    }
+    let mut after = task.clone();
+    after.modified_at = moment.now;
+    after.revision = moment.revision;
+    after
 }
 
 fn lease_end(now: Timestamp, lease: Duration, deadline: Option<Timestamp>) -> Timestamp {
@@ -436,17 +433,19 @@ fn blame(task: &mut Task, kind: FailureKind, message: String, now: Timestamp) {
     if kind.counts() {
         task.failures = task.failures.saturating_add(1);
     }
-    let Some(lease) = &task.lease else { return };
-    if task.errors.len() >= ERRORS_KEPT {
-        task.errors.drain(..=task.errors.len() - ERRORS_KEPT);
-    }
-    task.errors.push(AttemptError {
+    let Some(worker) = task.lease.as_ref().map(|lease| lease.worker.clone()) else {
+        return;
+    };
+    let error = AttemptError {
         fence: task.fence,
-        worker: lease.worker.clone(),
+        worker,
         at: now,
         kind,
         message,
-    });
+    };
+    task.errors.push(error);
+    let surplus = task.errors.len().saturating_sub(ERRORS_KEPT);
+    task.errors.drain(..surplus);
 }
 
 /// Tries again if that is allowed, and has failed for good otherwise.

@@ -5,6 +5,7 @@
 //! outcome under that lock, so it happens as a whole.
 
 mod read;
+mod remembered;
 mod select;
 mod state;
 

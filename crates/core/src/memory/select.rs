@@ -4,7 +4,7 @@ use crate::change::{Change, TaskChange};
 use crate::decide::task::Verdict;
 use crate::decide::{Moment, submit, task};
 use crate::error::{Error, NotFound};
-use crate::ids::TaskId;
+use crate::ids::{Fence, TaskId};
 use crate::limits::Limits;
 use crate::memory::state::State;
 use crate::store::{Claim, Claimed, Compact, Compacted, DueNow, Pick, Renew, Renewal};
@@ -23,10 +23,10 @@ impl State {
             refused: Vec::new(),
             next_due: None,
         };
-        let repeated = self.requests.get(&claim.request).cloned();
+        let repeated = self.claims.get(&claim.request);
         let ids = match (&claim.pick, repeated) {
-            (_, Some(ids)) => {
-                claimed.tasks = self.held_in_order(ids, claim);
+            (_, Some(taken)) => {
+                claimed.tasks = self.still_held(taken);
                 return (claimed, Vec::new());
             }
             (Pick::Ids(ids), None) => ids.clone(),
@@ -58,6 +58,10 @@ impl State {
             let due = firsts.map(|(at, _)| *at).filter(|at| *at < Timestamp::MAX);
             claimed.next_due = due.min();
         }
+        if !changes.is_empty() {
+            let taken = claimed.tasks.iter().map(|task| (task.id(), task.fence));
+            self.claims.insert(claim.request, taken.collect(), now);
+        }
         self.append(changes.clone(), now);
         (claimed, changes)
     }
@@ -69,7 +73,7 @@ impl State {
         moment: &Moment<'_>,
     ) -> Result<(Task, Option<Change>), Error> {
         let before = self.tasks.get(&id).ok_or(NotFound::Task(id))?;
-        match task::claim(before, &claim.worker, claim.lease, claim.request, moment)? {
+        match task::claim(before, &claim.worker, claim.lease, moment)? {
             Verdict::Unchanged => Ok((before.clone(), None)),
             Verdict::Changed(after, event) => {
                 let change = Change::Task(TaskChange::new(&after, event));
@@ -80,19 +84,12 @@ impl State {
     }
 
     /// What a claim that was applied before still holds, in the order it was taken.
-    fn held_in_order(&self, ids: impl IntoIterator<Item = TaskId>, claim: &Claim) -> Vec<Task> {
-        let mut tasks: Vec<Task> = (ids.into_iter())
-            .filter_map(|id| self.tasks.get(&id).cloned())
-            .filter(|task| (task.lease.as_ref()).is_some_and(|lease| lease.worker == claim.worker))
-            .collect();
-        tasks.sort_by_key(|task| {
-            (
-                std::cmp::Reverse(task.priority),
-                task.runnable_at,
-                task.id(),
-            )
-        });
-        tasks
+    fn still_held(&self, taken: &[(TaskId, Fence)]) -> Vec<Task> {
+        let held = |(id, fence): &(TaskId, Fence)| {
+            let task = self.tasks.get(id)?;
+            (task.lease.is_some() && task.fence == *fence).then(|| task.clone())
+        };
+        taken.iter().filter_map(held).collect()
     }
 
     pub(super) fn renew(&mut self, renew: &Renew, now: Timestamp) -> Vec<Renewal> {
@@ -160,9 +157,10 @@ impl State {
         if let Some(age) = compact.history {
             self.compact_history(now.saturating_minus(age), compact.limit, &mut done);
         }
-        let (commits, more) = self.forget_commits(now, compact.limit);
-        done.commits = commits;
-        done.more |= more;
+        let (commits, more_commits) = self.commits.forget(now, compact.limit);
+        let (claims, more_claims) = self.claims.forget(now, compact.limit);
+        done.remembered = commits + claims;
+        done.more |= more_commits || more_claims;
         done
     }
 

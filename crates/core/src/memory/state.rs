@@ -10,9 +10,10 @@ use crate::change::{Change, Entry};
 use crate::decide::{self, Applied, Moment, RowId, Rows};
 use crate::error::Result;
 use crate::group::Group;
-use crate::ids::{CommitId, LineId, Position, RequestId, Revision, TaskId};
-use crate::limits::{COMMIT_MEMORY, Limits};
+use crate::ids::{CommitId, Fence, LineId, Position, RequestId, Revision, TaskId};
+use crate::limits::Limits;
 use crate::log::Line;
+use crate::memory::remembered::Remembered;
 use crate::names::{GroupId, IdempotencyKey, Key, Name};
 use crate::record::Record;
 use crate::store::{Commit, Receipt};
@@ -40,8 +41,6 @@ pub(super) struct State {
     pub(super) due: BTreeSet<(Timestamp, TaskId)>,
     /// Claimed tasks by the end of their lease.
     pub(super) leases: BTreeSet<(Timestamp, TaskId)>,
-    /// Claimed tasks by the claim that took them.
-    pub(super) requests: BTreeMap<RequestId, BTreeSet<TaskId>>,
     /// Finished tasks by the time they ended.
     pub(super) finished: BTreeMap<Status, BTreeSet<(Timestamp, TaskId)>>,
     pub(super) by_lane: BTreeMap<(Lane, Status), BTreeSet<TaskId>>,
@@ -52,8 +51,9 @@ pub(super) struct State {
     pub(super) compacted: Position,
     pub(super) newest: Position,
     pub(super) revision: Revision,
-    pub(super) commits: BTreeMap<CommitId, Receipt>,
-    pub(super) commits_by_time: BTreeSet<(Timestamp, CommitId)>,
+    pub(super) commits: Remembered<CommitId, Receipt>,
+    /// What each claim took, with the fence it got.
+    pub(super) claims: Remembered<RequestId, Vec<(TaskId, Fence)>>,
 }
 
 impl State {
@@ -136,8 +136,7 @@ impl State {
             ..applied.receipt
         };
         if let Some(id) = commit {
-            self.commits.insert(id, receipt.clone());
-            self.commits_by_time.insert((now, id));
+            self.commits.insert(id, receipt.clone(), now);
         }
         (receipt, applied.changes)
     }
@@ -212,7 +211,6 @@ impl State {
             Status::Claimed => {
                 if let Some(lease) = &task.lease {
                     self.leases.insert((lease.until, id));
-                    self.requests.entry(lease.request).or_default().insert(id);
                 }
             }
             Status::Completed | Status::Failed | Status::Cancelled => {
@@ -241,7 +239,6 @@ impl State {
             Status::Claimed => {
                 if let Some(lease) = &task.lease {
                     self.leases.remove(&(lease.until, id));
-                    remove(&mut self.requests, &lease.request, &id);
                 }
             }
             Status::Completed | Status::Failed | Status::Cancelled => {
@@ -268,24 +265,6 @@ impl State {
             .take(limit)
             .map(|place| place.2)
             .collect()
-    }
-
-    /// Forgets commit ids that were remembered long enough.
-    pub(super) fn forget_commits(&mut self, now: Timestamp, limit: usize) -> (u64, bool) {
-        let cutoff = now.saturating_minus(COMMIT_MEMORY);
-        let mut forgotten = 0;
-        while let Some((at, id)) = self.commits_by_time.first().copied() {
-            if at >= cutoff {
-                break;
-            }
-            if forgotten == limit as u64 {
-                return (forgotten, true);
-            }
-            self.commits_by_time.pop_first();
-            self.commits.remove(&id);
-            forgotten += 1;
-        }
-        (forgotten, false)
     }
 }
 

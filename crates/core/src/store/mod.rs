@@ -200,8 +200,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Order over all lanes: priority, then the moment the task became runnable, then id
     ///   (`first_in_first_out`).
     /// - Each claim of a task moves its fence on by one and counts one attempt.
-    /// - Repeating a request while any of its leases runs answers the tasks it still holds, with
-    ///   the same leases, and takes nothing more.
+    /// - Repeating a request that took something, within 10 minutes, answers those of its tasks
+    ///   that are still held by it, with the same leases, and takes nothing more.
     /// - By id: a task that this incarnation holds already is answered as it is; one that cannot
     ///   be taken is named with the reason, and does not keep the others from being taken.
     /// - A claim that finds fewer than asked says when the next task of its lanes is due.
@@ -238,7 +238,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Removes only finished tasks, only of the statuses named, with their keys and logs; never
     ///   one whose key stands for it for a time that is not over.
     /// - Removes history from its old end only; never what is younger than asked.
-    /// - Forgets commit ids after 10 minutes at the earliest.
+    /// - Forgets commit ids and claim requests after 10 minutes at the earliest.
     /// - Appends nothing to the history.
     async fn compact(&self, compact: Compact) -> Result<Compacted>;
 

@@ -158,8 +158,8 @@ pub struct Compacted {
     pub groups: u64,
     /// Entries of the history.
     pub entries: u64,
-    /// Commit ids that were remembered long enough.
-    pub commits: u64,
+    /// Commit ids and claim requests that were remembered long enough.
+    pub remembered: u64,
     /// Whether a limit cut something off.
     pub more: bool,
 }

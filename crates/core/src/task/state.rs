@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
-use crate::ids::{Fence, Fingerprint, Incarnation, RequestId, Revision, TaskId};
+use crate::ids::{Fence, Fingerprint, Incarnation, Revision, TaskId};
 use crate::names::{GroupId, IdempotencyKey, Name};
 use crate::record::Fields;
 use crate::task::{KeyLifetime, NewTask, Priority, RetryPolicy, Status};
@@ -75,8 +76,6 @@ pub struct Lease {
     pub until: Timestamp,
     /// When the attempt ends, renewed or not.
     pub deadline: Option<Timestamp>,
-    /// The claim that took it.
-    pub request: RequestId,
 }
 
 /// What never changes of a task. It is written once.
@@ -112,12 +111,34 @@ pub struct TaskSpec {
     pub created_at: Timestamp,
 }
 
-/// A task as it is now.
+/// A task as it is now: what never changes of it, and what does.
+///
+/// What changes can be read and written as if it were the task's own: `task.status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// What never changes of it.
+    /// What never changes.
     #[serde(with = "shared")]
     pub spec: Arc<TaskSpec>,
+    /// What changes.
+    pub state: TaskState,
+}
+
+impl Deref for Task {
+    type Target = TaskState;
+    fn deref(&self) -> &TaskState {
+        &self.state
+    }
+}
+
+impl DerefMut for Task {
+    fn deref_mut(&mut self) -> &mut TaskState {
+        &mut self.state
+    }
+}
+
+/// What changes of a task. It is small, and stores keep it apart from what never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskState {
     /// What it is.
     pub status: Status,
     /// How urgent it is.
