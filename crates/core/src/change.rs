@@ -47,6 +47,18 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// About how many bytes it takes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Put(record) => record.size(),
+            Self::Removed { key, .. } => key.as_str().len(),
+            Self::Task(_) => 128,
+            Self::Group { id, .. } => id.as_str().len(),
+        }
+    }
+}
+
 /// How a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -80,7 +80,7 @@ impl From<LeaseLost> for Error {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
-    /// Where in the input: `payload`, `commits[2].writes[0].ttl`.
+    /// Where in the input: `limit`, `writes[0].payload`.
     pub field: String,
     /// What is wrong, with the limit.
     pub problem: Problem,
@@ -306,6 +306,14 @@ pub enum Conflict {
         key: Key,
         /// The limit.
         problem: Problem,
+    },
+    /// The commit would leave more than a transaction may hold.
+    #[error("the commit would leave {bytes} bytes of records, at most {max} are allowed")]
+    CommitTooLarge {
+        /// What it would leave.
+        bytes: usize,
+        /// What is allowed.
+        max: usize,
     },
     /// Others changed the same things again and again. Try again.
     #[error("gave up after {attempts} attempts against concurrent changes")]

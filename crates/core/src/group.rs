@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TaskId;
+use crate::ids::{Revision, TaskId};
 use crate::names::GroupId;
 use crate::task::NewTask;
 use crate::time::Timestamp;
@@ -79,6 +79,12 @@ pub struct Group {
     pub then: Option<Box<NewTask>>,
     /// Submitted once a generation when the first member fails.
     pub on_first_failure: Option<Box<NewTask>>,
+    /// How many more it expects, because inner groups were opened or opened again.
+    pub again: u64,
+    /// The revision that opened it: tells it from another one that had the same id before.
+    pub born: Revision,
+    /// Of the group that `then` is a member of.
+    pub outer_born: Option<Revision>,
     /// When it was opened first.
     pub created_at: Timestamp,
     /// When the store wrote it last.
@@ -87,7 +93,7 @@ pub struct Group {
 
 impl Group {
     /// A new group.
-    pub fn new(new: NewGroup, now: Timestamp) -> Self {
+    pub fn new(new: NewGroup, born: Revision, now: Timestamp) -> Self {
         Self {
             id: new.id,
             expected: new.expected,
@@ -102,6 +108,9 @@ impl Group {
             drained_at: None,
             then: new.then,
             on_first_failure: new.on_first_failure,
+            again: 0,
+            born,
+            outer_born: None,
             created_at: now,
             modified_at: now,
         }
@@ -110,9 +119,14 @@ impl Group {
     /// How many must be done before it drains, once that is known.
     pub fn total(&self) -> Option<u64> {
         if self.sealed {
-            Some(self.spawned + self.arrived)
+            Some(self.begun())
         } else {
-            self.expected
+            self.expected.map(|expected| expected + self.again)
         }
+    }
+
+    /// Members and arrivals so far.
+    pub fn begun(&self) -> u64 {
+        self.spawned + self.arrived
     }
 }

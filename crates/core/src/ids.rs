@@ -115,7 +115,7 @@ fn first_16(bytes: &[u8]) -> [u8; 16] {
 
 /// The first 128 bits of the SHA-256 of a payload: tells whether two submissions carry the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
@@ -132,6 +132,27 @@ impl Fingerprint {
     /// The 128 bits of the fingerprint.
     pub const fn as_u128(self) -> u128 {
         self.0
+    }
+}
+
+impl TryFrom<String> for Fingerprint {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        match u128::from_str_radix(&text, 16) {
+            Ok(bits) if text.len() == 32 => Ok(Self(bits)),
+            _ => Err(Invalid::new(
+                "fingerprint",
+                Problem::Malformed {
+                    expected: "32 hexadecimal digits".into(),
+                },
+            )),
+        }
+    }
+}
+
+impl From<Fingerprint> for String {
+    fn from(fingerprint: Fingerprint) -> String {
+        fingerprint.to_string()
     }
 }
 
@@ -186,7 +207,8 @@ macro_rules! counter {
 }
 
 counter! {
-    /// Grows by one on every claim of a task, for ever. Whoever shows an older one is refused.
+    /// Grows by one on every claim of a task, and when a claim is revoked, as long as the task
+    /// exists. Whoever shows an older one is refused.
     Fence
 }
 counter! {

@@ -16,6 +16,10 @@ pub const LEASE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub const LEASE_MIN: Duration = Duration::from_millis(1);
 /// How many errors a task keeps: those of its last attempts.
 pub const ERRORS_KEPT: usize = 20;
+/// How much of each of these errors is kept, in bytes.
+pub const ERROR_BYTES_KEPT: usize = 4 * 1024;
+/// How many members and arrivals a group may have.
+pub const GROUP_MAX: u64 = 1_000_000_000_000;
 /// How deep tasks may be nested in tasks by `on_failure`.
 pub const NESTING_MAX: usize = 4;
 /// How long a store remembers a commit id or a claim request, at least.
@@ -36,6 +40,8 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct Limits {
     /// Payload, result and checkpoint of a task, each.
     pub payload_bytes_max: usize,
+    /// A task to submit with all that is nested in it; the tasks of a group together.
+    pub task_bytes_max: usize,
     /// Value of one field.
     pub value_bytes_max: usize,
     /// Fields of one record, attributes or labels of one task.
@@ -64,6 +70,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             payload_bytes_max: 256 * 1024,
+            task_bytes_max: 512 * 1024,
             value_bytes_max: 256 * 1024,
             fields_max: 256,
             record_bytes_max: 256 * 1024,

@@ -54,6 +54,7 @@ impl NewLine {
     /// About how many bytes it takes.
     pub fn size(&self) -> usize {
         self.message.len()
+            + self.stage.as_ref().map_or(0, |stage| stage.as_str().len())
             + self.metadata.as_ref().map_or(0, Bytes::len)
             + self.step.as_ref().map_or(0, |step| step.size())
     }
@@ -88,11 +89,13 @@ pub struct ExecutionStep {
 
 impl ExecutionStep {
     fn size(&self) -> usize {
-        [&self.command, &self.stdout, &self.stderr, &self.error]
+        let names = self.step_id.as_str().len() + self.kind.as_str().len();
+        let texts: usize = [&self.command, &self.stdout, &self.stderr, &self.error]
             .into_iter()
             .flatten()
             .map(String::len)
-            .sum()
+            .sum();
+        names + texts
     }
 }
 

@@ -38,9 +38,13 @@ pub fn fields_size(fields: &Fields) -> usize {
         .sum()
 }
 
-/// The integer that these bytes spell in decimal, as `increment` writes it.
+/// The integer that these bytes spell in decimal, exactly as `add` and `raise` write it: no plus
+/// sign, no leading zeros.
 pub fn integer(value: &[u8]) -> Option<i64> {
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let text = std::str::from_utf8(value).ok()?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = !digits.starts_with(['0', '+']) || text == "0";
+    canonical.then(|| text.parse().ok()).flatten()
 }
 
 /// A key, its fields, and what the store knows about them.

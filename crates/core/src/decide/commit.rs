@@ -7,7 +7,7 @@ use crate::decide::draft::{Draft, Finished, Step};
 use crate::decide::submit::Submission;
 use crate::decide::task::Verdict;
 use crate::decide::{Moment, RowId, Rows, group, record, submit, task};
-use crate::error::{Conflict, Error, Invalid, LeaseLost};
+use crate::error::{Conflict, Error, Invalid, LeaseLost, Result};
 use crate::group::{Group, NewGroup};
 use crate::ids::{Revision, TaskId};
 use crate::log::Line;
@@ -21,7 +21,8 @@ use crate::task::{NewTask, Task};
 /// What a commit that was decided leads to. Its rows are in the [`Rows`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// For the caller. The store adds the position, and remembers it if the commit has an id.
+    /// For the caller. The store adds the position, and remembers the receipt of a commit with an
+    /// id, with its position.
     pub receipt: Receipt,
     /// For the history.
     pub changes: Vec<Change>,
@@ -51,8 +52,17 @@ macro_rules! refuse {
 refuse!(Error, Conflict, Invalid, LeaseLost);
 
 impl Refused {
-    /// The error for the caller. A row that is missing although [`missing`] named none is a fault
-    /// of the store.
+    /// Blames the write that it came from.
+    fn within(self, write: usize) -> Self {
+        match self {
+            Self::Error(Error::Invalid(invalid)) => {
+                invalid.within(format_args!("writes[{write}]")).into()
+            }
+            other => other,
+        }
+    }
+
+    /// The error for the caller. A row that is missing is a fault of the store: [`batch`] names all.
     pub fn into_error(self) -> Error {
         match self {
             Self::Error(error) => error,
@@ -65,6 +75,9 @@ impl Refused {
 pub fn commit(commit: &Commit, rows: &mut Rows, moment: Moment<'_>) -> Result<Applied, Refused> {
     let (receipt, finished) = decide(commit, rows, moment)?;
     let (changes, lines) = finished.write(rows);
+    if let (Some(id), false) = (commit.id, receipt.repeated) {
+        rows.commits.write(id, Some(receipt.clone()));
+    }
     Ok(Applied {
         receipt,
         changes,
@@ -80,18 +93,28 @@ fn decide(commit: &Commit, rows: &Rows, moment: Moment<'_>) -> Step<(Receipt, Fi
     for (index, guard) in commit.guards.iter().enumerate() {
         check(guard, index, &draft)?;
     }
-    let outcomes = (commit.writes.iter())
-        .map(|write| apply(write, &mut draft))
-        .collect::<Step<Vec<Outcome>>>()?;
+    let mut outcomes = Vec::with_capacity(commit.writes.len());
+    for (index, write) in commit.writes.iter().enumerate() {
+        let outcome = apply(write, &mut draft).map_err(|refused| refused.within(index))?;
+        outcomes.push(outcome);
+    }
+    // Last, so that a task which leaves an inner group in its place does not drain the outer one,
+    // whichever of the two writes comes first.
+    draft.follow()?;
     let receipt = Receipt {
         outcomes,
         position: None,
         repeated: false,
     };
-    Ok((receipt, draft.finish()))
+    let finished = draft.finish();
+    let (bytes, max) = (finished.size(), moment.limits.commit_bytes_max);
+    if bytes > max {
+        return Err(Conflict::CommitTooLarge { bytes, max }.into());
+    }
+    Ok((receipt, finished))
 }
 
-/// The rows that a commit names. Deciding it may need more: see [`missing`].
+/// The rows that a commit names. Deciding it may need more: see [`batch`].
 pub fn footprint(commit: &Commit) -> BTreeSet<RowId> {
     let mut rows = BTreeSet::new();
     rows.extend(commit.id.map(RowId::Commit));
@@ -137,21 +160,46 @@ pub fn footprint(commit: &Commit) -> BTreeSet<RowId> {
     rows
 }
 
-/// The rows that still have to be loaded before these commits can be decided one after another.
-/// A store loads them and asks again until there are none; that takes two or three rounds.
-pub fn missing(commits: &[Commit], rows: &Rows, moment: Moment<'_>) -> BTreeSet<RowId> {
-    let mut missing = BTreeSet::new();
-    for one in commits {
-        let named: Vec<RowId> = (footprint(one).into_iter())
-            .filter(|row| !rows.is_loaded(row))
-            .collect();
-        if !named.is_empty() {
-            missing.extend(named);
-        } else if let Err(Refused::Missing(row)) = decide(one, rows, moment) {
-            missing.insert(row);
-        }
+/// Decides commits one after another: each sees what those before it leave, and the `n`th has the
+/// revision of `moment` plus `n`. Writes to `rows` what they leave.
+///
+/// As long as rows are missing, nothing is decided and all of them are named that can be told so
+/// far: those that the commits name, then those that follow. A store loads them and asks again;
+/// that takes two or three rounds, whatever the number of commits.
+pub fn batch(
+    commits: &[Commit],
+    rows: &mut Rows,
+    moment: Moment<'_>,
+) -> Result<Vec<Result<Applied>>, BTreeSet<RowId>> {
+    let named = commits.iter().flat_map(footprint);
+    let mut missing: BTreeSet<RowId> = named.filter(|row| !rows.is_loaded(row)).collect();
+    if !missing.is_empty() {
+        return Err(missing);
     }
-    missing
+    let mut results = Vec::with_capacity(commits.len());
+    for (one, n) in commits.iter().zip(0..) {
+        let moment = Moment {
+            revision: Revision::new(moment.revision.get() + n),
+            ..moment
+        };
+        let result = loop {
+            match commit(one, rows, moment) {
+                Ok(applied) => break Ok(applied),
+                Err(Refused::Error(error)) => break Err(error),
+                // Going on as if it were not there finds most of what else is missing.
+                Err(Refused::Missing(row)) => {
+                    rows.load_absent(&row);
+                    missing.insert(row);
+                }
+            }
+        };
+        results.push(result);
+    }
+    if missing.is_empty() {
+        return Ok(results);
+    }
+    rows.forget(&missing);
+    Err(missing)
 }
 
 /// The receipt of a commit that was applied before.
@@ -227,8 +275,8 @@ fn outcome_now(write: &Write, draft: &Draft<'_>) -> Step<Outcome> {
         }
         Write::Submit(new) => {
             let by_key = match &new.key {
-                Some(request) => draft.key(&request.key)?,
-                None => None,
+                Some(request) if draft.find_task(new.id)?.is_none() => draft.key(&request.key)?,
+                Some(_) | None => None,
             };
             Ok(Outcome::Submitted(match by_key {
                 Some(id) if id != new.id => Submitted {
@@ -314,12 +362,14 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
             Ok(written(draft))
         }
         Write::ExpireRecord(key) => {
-            // A record that is there again, or still, is left alone; one that is not goes.
-            let live = draft.record(key)?.is_some();
-            if !live {
+            // A record that is there again, or still, is left alone.
+            let now = draft.moment.now;
+            let stored = draft.stored_record(key)?;
+            let expired = stored.is_some_and(|record| record.is_expired(now));
+            if expired {
                 draft.put_record(key, None);
             }
-            Ok(Outcome::Removed { existed: !live })
+            Ok(Outcome::Removed { existed: expired })
         }
         Write::Submit(new) => apply_submit(new, draft),
         Write::Settle(settle) => apply_settle(settle, draft),
@@ -327,7 +377,7 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
             let before = held_task(amend.holder.task, || task::gone(&amend.holder), draft)?;
             let after = task::amend(&before, amend, &draft.moment)?;
             let outcome = changed(&after);
-            draft.put_task(&before, *after, TaskEvent::Amended)?;
+            draft.put_task(&before, *after, TaskEvent::Amended);
             Ok(outcome)
         }
         Write::Cancel(cancel) => {
@@ -439,14 +489,13 @@ fn apply_submit(new: &NewTask, draft: &mut Draft<'_>) -> Step<Outcome> {
             Some(holder.id())
         }
     };
-    let task = submit::create(new, predecessor, &draft.moment)?;
     if let Some(id) = predecessor {
         draft.set_successor(id, new.id)?;
     }
     if let Some(request) = &new.key {
         draft.put_key(&request.key, Some(new.id));
     }
-    draft.create_task(task)?;
+    draft.create_task(new, predecessor)?;
     Ok(created(new.id))
 }
 
@@ -465,7 +514,7 @@ fn apply_settle(settle: &Settle, draft: &mut Draft<'_>) -> Step<Outcome> {
         status: after.status,
         runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
     };
-    draft.put_task(&before, *after, event)?;
+    draft.put_task(&before, *after, event);
     Ok(outcome)
 }
 
@@ -476,7 +525,7 @@ fn apply_verdict(before: &Task, verdict: Verdict, draft: &mut Draft<'_>) -> Step
         }),
         Verdict::Changed(after, event) => {
             let outcome = changed(&after);
-            draft.put_task(before, *after, event)?;
+            draft.put_task(before, *after, event);
             Ok(outcome)
         }
     }
@@ -521,17 +570,16 @@ fn apply_delete_task(id: TaskId, draft: &mut Draft<'_>) -> Step<Outcome> {
 
 fn apply_open_group(new: &NewGroup, draft: &mut Draft<'_>) -> Step<Outcome> {
     let existing = draft.find_group(&new.id)?;
-    let opened = match group::open(existing, new, draft.moment.now)? {
+    let opened = match group::open(existing, new, &draft.moment)? {
         None => draft.group(&new.id)?,
-        Some(opened) => {
+        Some(mut opened) => {
             draft.mark_group(&opened, GroupEvent::Opened);
             if let Some(id) = new.then.as_ref().and_then(|then| then.group.as_ref()) {
                 let mut outer = draft.group(id)?;
-                group::admits(&outer, 1)?;
-                let effects = group::spawn(&mut outer);
+                opened.outer_born = Some(outer.born);
+                let effects = group::expect(&mut outer)?;
                 draft.put_group(outer, effects)?;
             }
-            let mut opened = opened;
             // A group that expects nothing is complete from the start.
             let effects = group::drain(&mut opened, draft.moment.now);
             draft.put_group(opened, effects)?;
@@ -552,10 +600,6 @@ fn apply_delete_group(id: &GroupId, draft: &mut Draft<'_>) -> Step<Outcome> {
         return Ok(Outcome::Removed { existed: false });
     };
     draft.remove_group(&group);
-    if group.drained_at.is_none() {
-        let outer = group.then.as_ref().and_then(|then| then.group.as_ref());
-        draft.give_up(outer)?;
-    }
     Ok(Outcome::Removed { existed: true })
 }
 

@@ -1,9 +1,10 @@
 //! A commit on its way: what it has read and written so far, and what follows from that.
 //!
 //! Every change of a task passes [`Draft::put_task`], so whatever ends or revives a task, its
-//! group, its successor and its failure task hear of it in the same commit.
+//! group, its successor and its failure task hear of it in the same commit. What follows is kept
+//! in a list and worked off after the last write: joins may be nested deeper than a stack.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::change::{Change, GroupEvent, Removal, TaskChange, TaskEvent};
 use crate::decide::commit::Refused;
@@ -12,11 +13,11 @@ use crate::decide::task::Verdict;
 use crate::decide::{Moment, RowId, Rows, submit, task};
 use crate::error::NotFound;
 use crate::group::Group;
-use crate::ids::TaskId;
+use crate::ids::{Revision, TaskId};
 use crate::log::Line;
 use crate::names::{GroupId, IdempotencyKey, Key};
 use crate::record::Record;
-use crate::task::{NewTask, Status, Task};
+use crate::task::{Due, NewTask, Status, Task};
 
 pub(super) type Step<T> = Result<T, Refused>;
 
@@ -27,6 +28,27 @@ enum Mark {
     Change(Change),
 }
 
+/// A group, told from others that had the same id before or have it since.
+#[derive(Clone)]
+pub(super) struct Outer {
+    pub(super) id: GroupId,
+    pub(super) born: Revision,
+}
+
+/// What follows from a write and is still to be done.
+enum Follow {
+    /// The task has ended.
+    Ended { before: Task, after: Task },
+    /// The task, which had ended, runs again.
+    Revived(Task),
+    /// The store submits a task; the group has counted it beforehand.
+    Fire(Box<NewTask>, Option<Outer>),
+    /// One more member will be submitted for sure.
+    ExpectAgain(Outer),
+    /// A member that was counted beforehand will never run.
+    GiveUp(Outer),
+}
+
 pub(super) struct Draft<'a> {
     pub(super) moment: Moment<'a>,
     rows: &'a Rows,
@@ -35,9 +57,11 @@ pub(super) struct Draft<'a> {
     tasks: BTreeMap<TaskId, Option<Task>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     marks: Vec<Mark>,
+    follows: VecDeque<Follow>,
     pub(super) lines: Vec<(TaskId, Line)>,
 }
 
+/// Reading.
 impl<'a> Draft<'a> {
     pub(super) fn new(rows: &'a Rows, moment: Moment<'a>) -> Self {
         Self {
@@ -48,17 +72,22 @@ impl<'a> Draft<'a> {
             tasks: BTreeMap::new(),
             groups: BTreeMap::new(),
             marks: Vec::new(),
+            follows: VecDeque::new(),
             lines: Vec::new(),
         }
     }
 
     /// The record, if it is there and has not expired.
     pub(super) fn record(&self, key: &Key) -> Step<Option<&Record>> {
-        let stored = match self.records.get(key) {
-            Some(written) => written.as_ref(),
-            None => loaded(self.rows.records.get(key), || RowId::Record(key.clone()))?,
-        };
-        Ok(super::record::live(stored, &self.moment))
+        Ok(super::record::live(self.stored_record(key)?, &self.moment))
+    }
+
+    /// The record, expired or not.
+    pub(super) fn stored_record(&self, key: &Key) -> Step<Option<&Record>> {
+        match self.records.get(key) {
+            Some(written) => Ok(written.as_ref()),
+            None => loaded(self.rows.records.get(key), || RowId::Record(key.clone())),
+        }
     }
 
     pub(super) fn key(&self, key: &IdempotencyKey) -> Step<Option<TaskId>> {
@@ -92,6 +121,25 @@ impl<'a> Draft<'a> {
         group.ok_or_else(|| Refused::Error(NotFound::Group(id.clone()).into()))
     }
 
+    fn same_group(&self, outer: &Outer) -> Step<Option<Group>> {
+        let group = self.find_group(&outer.id)?;
+        Ok(group.filter(|group| group.born == outer.born).cloned())
+    }
+
+    /// The group that counts this task.
+    fn group_of(&self, task: &Task) -> Step<Option<Group>> {
+        match (&task.spec.group, task.spec.group_born) {
+            (Some(id), Some(born)) => self.same_group(&Outer {
+                id: id.clone(),
+                born,
+            }),
+            (_, None) | (None, _) => Ok(None),
+        }
+    }
+}
+
+/// Writing.
+impl Draft<'_> {
     /// Writes a record, or removes it.
     pub(super) fn put_record(&mut self, key: &Key, record: Option<Record>) {
         self.marks.push(Mark::Record(key.clone()));
@@ -107,60 +155,162 @@ impl<'a> Draft<'a> {
         self.keys.insert(key.clone(), task);
     }
 
-    /// Submits a new task and counts it in its group.
-    pub(super) fn create_task(&mut self, task: Task) -> Step<()> {
-        if let Some(id) = task.spec.group.clone() {
-            let mut group = self.group(&id)?;
-            group::admits(&group, 1)?;
-            let effects = group::spawn(&mut group);
-            self.put_group(group, effects)?;
-        }
-        self.put_new(task);
+    /// Submits a new task; its group counts it.
+    pub(super) fn create_task(&mut self, new: &NewTask, predecessor: Option<TaskId>) -> Step<()> {
+        let born = match &new.group {
+            None => None,
+            Some(id) => {
+                let mut group = self.group(id)?;
+                group::admits(&group, 1)?;
+                let effects = group::spawn(&mut group);
+                let born = group.born;
+                self.put_group(group, effects)?;
+                Some(born)
+            }
+        };
+        let task = submit::create(new, predecessor, born, &self.moment)?;
+        self.mark_task(&task, TaskEvent::Submitted);
+        self.tasks.insert(task.id(), Some(task));
         Ok(())
     }
 
-    fn put_new(&mut self, task: Task) {
-        let change = TaskChange::new(&task, TaskEvent::Submitted);
-        self.marks.push(Mark::Change(Change::Task(change)));
-        self.tasks.insert(task.id(), Some(task));
+    /// Writes a task.
+    pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) {
+        self.mark_task(&after, event);
+        match (before.status.is_terminal(), after.status.is_terminal()) {
+            (false, true) => self.follows.push_back(Follow::Ended {
+                before: before.clone(),
+                after: after.clone(),
+            }),
+            (true, false) => self.follows.push_back(Follow::Revived(before.clone())),
+            (false, false) | (true, true) => {}
+        }
+        self.tasks.insert(after.id(), Some(after));
     }
 
-    /// Writes a task, with all that follows from its ending or from its running again.
-    pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) -> Step<()> {
-        self.marks
-            .push(Mark::Change(Change::Task(TaskChange::new(&after, event))));
-        self.tasks.insert(after.id(), Some(after.clone()));
-        match (before.status.is_terminal(), after.status.is_terminal()) {
-            (false, true) => self.task_ended(before, &after),
-            (true, false) => self.task_revived(before),
-            (false, false) | (true, true) => Ok(()),
+    /// Makes `successor` run once `task` has ended.
+    pub(super) fn set_successor(&mut self, task: TaskId, successor: TaskId) -> Step<()> {
+        let mut task = self.task(task)?;
+        task.successor = Some(successor);
+        if task.revision != self.moment.revision {
+            task.revision = self.moment.revision;
+            task.modified_at = self.moment.now;
+            self.mark_task(&task, TaskEvent::Amended);
         }
+        self.tasks.insert(task.id(), Some(task));
+        Ok(())
+    }
+
+    /// Removes a finished task.
+    pub(super) fn remove_task(&mut self, task: &Task) {
+        self.mark_task(task, TaskEvent::Deleted);
+        self.tasks.insert(task.id(), None);
+        // Lines that this very commit appended go with it.
+        self.lines.retain(|(id, _)| *id != task.id());
+    }
+
+    /// Writes a group, if anything of it has changed.
+    pub(super) fn put_group(&mut self, mut group: Group, effects: Effects) -> Step<()> {
+        if self.find_group(&group.id)? == Some(&group) {
+            return Ok(());
+        }
+        group.modified_at = self.moment.now;
+        for event in &effects.events {
+            self.mark_group(&group, *event);
+        }
+        let outer = group.outer();
+        if effects.events.contains(&GroupEvent::Reopened) {
+            // Its `then` was counted for one generation; the new one counts again.
+            (self.follows).extend(outer.clone().map(Follow::ExpectAgain));
+        }
+        for new in effects.submit {
+            let member_of = outer
+                .clone()
+                .filter(|outer| new.group.as_ref() == Some(&outer.id));
+            self.follows
+                .push_back(Follow::Fire(Box::new(new), member_of));
+        }
+        self.groups.insert(group.id.clone(), Some(group));
+        Ok(())
+    }
+
+    /// Removes a group. What an outer group has counted for it will never run.
+    pub(super) fn remove_group(&mut self, group: &Group) {
+        self.mark_group(group, GroupEvent::Deleted);
+        if group.drained_at.is_none() {
+            self.follows.extend(group.outer().map(Follow::GiveUp));
+        }
+        self.groups.insert(group.id.clone(), None);
+    }
+
+    pub(super) fn mark_group(&mut self, group: &Group, event: GroupEvent) {
+        self.marks.push(Mark::Change(Change::Group {
+            id: group.id.clone(),
+            generation: group.generation,
+            event,
+        }));
+    }
+
+    fn mark_task(&mut self, task: &Task, event: TaskEvent) {
+        self.marks
+            .push(Mark::Change(Change::Task(TaskChange::new(task, event))));
+    }
+}
+
+/// What follows.
+impl Draft<'_> {
+    /// Does all that follows from the writes so far.
+    pub(super) fn follow(&mut self) -> Step<()> {
+        while let Some(follow) = self.follows.pop_front() {
+            match follow {
+                Follow::Ended { before, after } => self.task_ended(&before, &after)?,
+                Follow::Revived(before) => {
+                    if let Some(mut group) = self.group_of(&before)? {
+                        let effects = group::member_revived(&mut group, before.status);
+                        self.put_group(group, effects)?;
+                    }
+                }
+                Follow::Fire(new, member_of) => self.fire(*new, member_of)?,
+                Follow::ExpectAgain(outer) => {
+                    if let Some(mut group) = self.same_group(&outer)? {
+                        let effects = group::expect_again(&mut group);
+                        self.put_group(group, effects)?;
+                    }
+                }
+                Follow::GiveUp(outer) => {
+                    if let Some(mut group) = self.same_group(&outer)? {
+                        let effects = group::member_given_up(&mut group, self.moment.now);
+                        self.put_group(group, effects)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn task_ended(&mut self, before: &Task, task: &Task) -> Step<()> {
-        if let Some(waiting) = &before.waiting {
-            self.give_key_back(task, waiting.on)?;
-        }
-        if let Some(id) = &task.spec.group
-            && let Some(mut group) = self.find_group(id)?.cloned()
-        {
+        if let Some(mut group) = self.group_of(task)? {
             let now = self.moment.now;
             let effects = group::member_ended(&mut group, task.id(), task.status, now);
             self.put_group(group, effects)?;
+        }
+        if let Some(waiting) = &before.waiting {
+            self.give_key_back(task, waiting.on)?;
         }
         if let Some(successor) = task.successor
             && let Some(waiting) = self.find_task(successor)?.cloned()
             && let Verdict::Changed(after, event) = task::unblock(&waiting, &self.moment)
         {
-            self.put_task(&waiting, *after, event)?;
+            self.put_task(&waiting, *after, event);
         }
-        match (&task.spec.on_failure, task.status) {
-            (Some(new), Status::Failed) => self.fire(NewTask {
-                id: new.id.nth(task.redrives),
+        if let (Some(new), Status::Failed) = (&task.spec.on_failure, task.status) {
+            let new = NewTask {
+                id: new.id.nth(task.defeats.saturating_sub(1)),
                 ..new.as_ref().clone()
-            }),
-            _ => Ok(()),
+            };
+            self.fire(new, None)?;
         }
+        Ok(())
     }
 
     /// A task that never got its turn leaves its key to the one it waited for, which still runs:
@@ -175,92 +325,27 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn task_revived(&mut self, before: &Task) -> Step<()> {
-        let Some(id) = &before.spec.group else {
-            return Ok(());
-        };
-        let Some(mut group) = self.find_group(id)?.cloned() else {
-            return Ok(());
-        };
-        let effects = group::member_revived(&mut group, before.status);
-        self.put_group(group, effects)
-    }
-
-    /// Writes a group, with all that follows from what happened to it.
-    pub(super) fn put_group(&mut self, mut group: Group, effects: Effects) -> Step<()> {
-        group.modified_at = self.moment.now;
-        for event in &effects.events {
-            self.mark_group(&group, *event);
-        }
-        // Its `then` was counted by the outer group for one generation; a new one counts again.
-        let again = effects.events.contains(&GroupEvent::Reopened);
-        let outer = group.then.as_ref().and_then(|then| then.group.clone());
-        self.groups.insert(group.id.clone(), Some(group));
-        if let (true, Some(id)) = (again, outer)
-            && let Some(mut outer) = self.find_group(&id)?.cloned()
-        {
-            let effects = group::expect_again(&mut outer);
-            self.put_group(outer, effects)?;
-        }
-        effects
-            .submit
-            .into_iter()
-            .try_for_each(|new| self.fire(new))
-    }
-
-    pub(super) fn mark_group(&mut self, group: &Group, event: GroupEvent) {
-        self.marks.push(Mark::Change(Change::Group {
-            id: group.id.clone(),
-            generation: group.generation,
-            event,
-        }));
-    }
-
-    /// Submits a task on the store's own account. Its group has counted it beforehand.
-    fn fire(&mut self, new: NewTask) -> Step<()> {
-        if self.find_task(new.id)?.is_none() {
-            let task = submit::create(&new, None, &self.moment)?;
-            self.put_new(task);
+    /// Submits a task on the store's own account.
+    fn fire(&mut self, mut new: NewTask, member_of: Option<Outer>) -> Step<()> {
+        if self.find_task(new.id)?.is_some() {
+            // Somebody used the id before: what the group has counted will never run.
+            self.follows.extend(member_of.map(Follow::GiveUp));
             return Ok(());
         }
-        // Somebody used the id before: what the group has counted will never run.
-        self.give_up(new.group.as_ref())
-    }
-
-    /// Tells a group that a task it has counted beforehand will never run.
-    pub(super) fn give_up(&mut self, group: Option<&GroupId>) -> Step<()> {
-        if let Some(id) = group
-            && let Some(mut group) = self.find_group(id)?.cloned()
-        {
-            let effects = group::member_given_up(&mut group, self.moment.now);
-            self.put_group(group, effects)?;
+        if let Due::After(delay) = new.due {
+            // Whatever the clock says, nobody's settle may fail because of what follows from it.
+            new.due = Due::At(self.moment.now.saturating_plus(delay));
         }
-        Ok(())
-    }
-
-    /// Makes `successor` run once `task` has ended.
-    pub(super) fn set_successor(&mut self, task: TaskId, successor: TaskId) -> Step<()> {
-        let mut task = self.task(task)?;
-        task.successor = Some(successor);
-        task.revision = self.moment.revision;
+        let born = member_of.map(|outer| outer.born);
+        let task = submit::create(&new, None, born, &self.moment)?;
+        self.mark_task(&task, TaskEvent::Submitted);
         self.tasks.insert(task.id(), Some(task));
         Ok(())
     }
+}
 
-    /// Removes a finished task.
-    pub(super) fn remove_task(&mut self, task: &Task) {
-        let change = TaskChange::new(task, TaskEvent::Deleted);
-        self.marks.push(Mark::Change(Change::Task(change)));
-        self.tasks.insert(task.id(), None);
-        // Lines that this very commit appended go with it.
-        self.lines.retain(|(id, _)| *id != task.id());
-    }
-
-    pub(super) fn remove_group(&mut self, group: &Group) {
-        self.mark_group(group, GroupEvent::Deleted);
-        self.groups.insert(group.id.clone(), None);
-    }
-
+/// Finishing.
+impl Draft<'_> {
     /// Hands over what was written and what is to be told.
     pub(super) fn finish(self) -> Finished {
         let changes = self.changes();
@@ -309,30 +394,38 @@ impl<'a> Draft<'a> {
 
 /// What a commit leaves.
 pub(super) struct Finished {
-    pub(super) records: BTreeMap<Key, Option<Record>>,
-    pub(super) keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
-    pub(super) tasks: BTreeMap<TaskId, Option<Task>>,
-    pub(super) groups: BTreeMap<GroupId, Option<Group>>,
-    pub(super) lines: Vec<(TaskId, Line)>,
-    pub(super) changes: Vec<Change>,
+    records: BTreeMap<Key, Option<Record>>,
+    keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
+    tasks: BTreeMap<TaskId, Option<Task>>,
+    groups: BTreeMap<GroupId, Option<Group>>,
+    lines: Vec<(TaskId, Line)>,
+    changes: Vec<Change>,
 }
 
 impl Finished {
+    /// About how many bytes of records the commit leaves.
+    pub(super) fn size(&self) -> usize {
+        self.records.values().flatten().map(Record::size).sum()
+    }
+
     /// Writes everything to the rows that later commits see.
     pub(super) fn write(self, rows: &mut Rows) -> (Vec<Change>, Vec<(TaskId, Line)>) {
-        let Self {
-            records,
-            keys,
-            tasks,
-            groups,
-            lines,
-            changes,
-        } = self;
-        (records.into_iter()).for_each(|(key, row)| rows.records.write(key, row));
-        (keys.into_iter()).for_each(|(key, row)| rows.keys.write(key, row));
-        (tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row));
-        (groups.into_iter()).for_each(|(id, row)| rows.groups.write(id, row));
-        (changes, lines)
+        (self.records.into_iter()).for_each(|(key, row)| rows.records.write(key, row));
+        (self.keys.into_iter()).for_each(|(key, row)| rows.keys.write(key, row));
+        (self.tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row));
+        (self.groups.into_iter()).for_each(|(id, row)| rows.groups.write(id, row));
+        (self.changes, self.lines)
+    }
+}
+
+impl Group {
+    /// The group that `then` is a member of.
+    fn outer(&self) -> Option<Outer> {
+        let id = self.then.as_ref()?.group.clone()?;
+        Some(Outer {
+            id,
+            born: self.outer_born?,
+        })
     }
 }
 

@@ -4,9 +4,11 @@
 //! not when it is submitted: otherwise the outer group could drain while the inner one works.
 
 use crate::change::GroupEvent;
+use crate::decide::Moment;
 use crate::error::{Conflict, Result};
 use crate::group::{Group, NewGroup};
 use crate::ids::TaskId;
+use crate::limits::GROUP_MAX;
 use crate::task::{NewTask, Status};
 use crate::time::Timestamp;
 
@@ -20,9 +22,13 @@ pub struct Effects {
 }
 
 /// Opens a group, or finds it open with the same definition.
-pub fn open(existing: Option<&Group>, new: &NewGroup, now: Timestamp) -> Result<Option<Group>> {
+pub fn open(
+    existing: Option<&Group>,
+    new: &NewGroup,
+    moment: &Moment<'_>,
+) -> Result<Option<Group>> {
     let Some(group) = existing else {
-        return Ok(Some(Group::new(new.clone(), now)));
+        return Ok(Some(Group::new(new.clone(), moment.revision, moment.now)));
     };
     let id = |task: &Option<Box<NewTask>>| task.as_ref().map(|task| task.id);
     let differs = if group.generation == 0 && group.expected != new.expected {
@@ -52,15 +58,24 @@ pub fn admits(group: &Group, more: u64) -> Result<()> {
         }
         .into());
     }
-    match group.expected {
-        Some(expected) if more > expected.saturating_sub(group.spawned + group.arrived) => {
-            Err(Conflict::GroupFull {
-                group: group.id.clone(),
-                expected,
-            }
-            .into())
+    let expected = group.expected.map_or(GROUP_MAX, |n| n + group.again);
+    if more > expected.saturating_sub(group.begun()) {
+        return Err(Conflict::GroupFull {
+            group: group.id.clone(),
+            expected,
         }
-        _ => Ok(()),
+        .into());
+    }
+    Ok(())
+}
+
+/// An inner group is opened whose `then` is a member here. Also a sealed or full group counts it,
+/// as long as it has not drained: who opens an inner group does that as a part of its work.
+pub fn expect(group: &mut Group) -> Result<Effects> {
+    match admits(group, 1) {
+        Ok(()) => Ok(spawn(group)),
+        Err(_) if group.drained_at.is_none() => Ok(expect_again(group)),
+        Err(error) => Err(error),
     }
 }
 
@@ -143,7 +158,7 @@ pub fn expect_again(group: &mut Group) -> Effects {
         Effects::default()
     };
     group.spawned += 1;
-    group.expected = group.expected.map(|expected| expected + 1);
+    group.again += 1;
     effects
 }
 
@@ -154,6 +169,7 @@ pub fn reopen(group: &mut Group) -> Effects {
     }
     group.sealed = false;
     group.expected = None;
+    group.again = 0;
     begin_generation(group)
 }
 

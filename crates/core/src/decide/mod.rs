@@ -1,7 +1,7 @@
 //! Deciders: pure functions that say what becomes of rows.
 //!
-//! A store reads the rows that a commit needs into [`Rows`], calls [`commit()`], and applies what
-//! was written. The functions below it decide for one row each: [`task`] and [`group`] hold one
+//! A store reads the rows that commits need into [`Rows`], calls [`batch`], and applies what was
+//! written. The functions below it decide for one row each: [`task`] and [`group`] hold one
 //! `match` over the status for each event, [`submit`] over the status of a key's holder and the
 //! conflict policy, [`record`] over what a record holds. None of them reads a clock, draws a
 //! random number or does I/O: what they need is in their arguments.
@@ -14,7 +14,7 @@ mod rows;
 pub mod submit;
 pub mod task;
 
-pub use commit::{Applied, Refused, commit, footprint, missing};
+pub use commit::{Applied, Refused, batch, commit, footprint};
 pub use rows::{RowId, Rows, Table, Written};
 
 use crate::ids::Revision;

@@ -1,6 +1,6 @@
 //! The rows that commits read and write, between the store and the deciders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::group::Group;
 use crate::ids::{CommitId, TaskId};
@@ -26,8 +26,8 @@ pub enum RowId {
 
 /// Rows of all kinds: as stored, and as the commits decided so far leave them.
 ///
-/// A row must be loaded before a commit can be decided that needs it; [`super::missing`] says
-/// which these are. A row that does not exist is loaded as `None`.
+/// A row must be loaded before a commit can be decided that needs it; [`super::batch`] says which
+/// these are. A row that does not exist is loaded as `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     /// Records, expired ones too.
@@ -50,7 +50,8 @@ pub struct Table<K, V> {
 
 #[derive(Clone, Debug)]
 struct Slot<V> {
-    stored: Option<V>,
+    /// As the store has it; the outer `None`: it was written without having been loaded.
+    stored: Option<Option<V>>,
     /// What commits made of it; `None` while none has written it.
     written: Option<Option<V>>,
 }
@@ -78,7 +79,7 @@ impl<K: Ord + Clone, V> Table<K, V> {
     /// Takes in a row as the store has it.
     pub fn load(&mut self, key: K, stored: Option<V>) {
         let slot = Slot {
-            stored,
+            stored: Some(stored),
             written: None,
         };
         self.slots.insert(key, slot);
@@ -86,14 +87,14 @@ impl<K: Ord + Clone, V> Table<K, V> {
 
     /// Whether the row was loaded.
     pub fn is_loaded(&self, key: &K) -> bool {
-        self.slots.contains_key(key)
+        (self.slots.get(key)).is_some_and(|slot| slot.stored.is_some() || slot.written.is_some())
     }
 
     /// The row as it is now; the outer `None`: it was not loaded.
     pub fn get(&self, key: &K) -> Option<Option<&V>> {
         self.slots.get(key).map(|slot| match &slot.written {
             Some(written) => written.as_ref(),
-            None => slot.stored.as_ref(),
+            None => slot.stored.as_ref().and_then(Option::as_ref),
         })
     }
 
@@ -102,10 +103,16 @@ impl<K: Ord + Clone, V> Table<K, V> {
         self.slots.into_iter().filter_map(|(key, slot)| {
             slot.written.map(|after| Written {
                 key,
-                before: slot.stored,
+                before: slot.stored.flatten(),
                 after,
             })
         })
+    }
+
+    /// Forgets what was written, and the row `absent` altogether.
+    fn forget(&mut self, absent: impl Fn(&K) -> bool) {
+        (self.slots).retain(|key, slot| slot.stored.is_some() && !absent(key));
+        self.slots.values_mut().for_each(|slot| slot.written = None);
     }
 
     pub(super) fn write(&mut self, key: K, after: Option<V>) {
@@ -118,6 +125,27 @@ impl<K: Ord + Clone, V> Table<K, V> {
 }
 
 impl Rows {
+    /// Loads the row as one that does not exist.
+    pub(super) fn load_absent(&mut self, id: &RowId) {
+        match id {
+            RowId::Record(key) => self.records.load(key.clone(), None),
+            RowId::Key(key) => self.keys.load(key.clone(), None),
+            RowId::Task(id) => self.tasks.load(*id, None),
+            RowId::Group(id) => self.groups.load(id.clone(), None),
+            RowId::Commit(id) => self.commits.load(*id, None),
+        }
+    }
+
+    /// Forgets everything that was written, and these rows altogether.
+    pub(super) fn forget(&mut self, rows: &BTreeSet<RowId>) {
+        let gone = |id| rows.contains(&id);
+        self.records.forget(|key| gone(RowId::Record(key.clone())));
+        self.keys.forget(|key| gone(RowId::Key(key.clone())));
+        self.tasks.forget(|id| gone(RowId::Task(*id)));
+        self.groups.forget(|id| gone(RowId::Group(id.clone())));
+        self.commits.forget(|id| gone(RowId::Commit(*id)));
+    }
+
     /// Whether the row was loaded.
     pub fn is_loaded(&self, id: &RowId) -> bool {
         match id {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::decide::Moment;
 use crate::error::{Conflict, Result};
-use crate::ids::{Fence, Fingerprint, TaskId};
+use crate::ids::{Fence, Fingerprint, Revision, TaskId};
 use crate::store::SubmitOutcome;
 use crate::task::{
     Due, KeyLifetime, NewTask, OnConflict, Status, Task, TaskSpec, TaskState, Waiting,
@@ -119,8 +119,14 @@ pub fn key_stands(task: &Task, now: Timestamp) -> bool {
     }
 }
 
-/// The new task, which waits for `predecessor` to end if there is one.
-pub fn create(new: &NewTask, predecessor: Option<TaskId>, moment: &Moment<'_>) -> Result<Task> {
+/// The new task, which waits for `predecessor` to end if there is one, and belongs to the group
+/// that was opened at `group_born`.
+pub fn create(
+    new: &NewTask,
+    predecessor: Option<TaskId>,
+    group_born: Option<Revision>,
+    moment: &Moment<'_>,
+) -> Result<Task> {
     let now = moment.now;
     let wanted_at = match new.due {
         Due::Now => now,
@@ -143,6 +149,7 @@ pub fn create(new: &NewTask, predecessor: Option<TaskId>, moment: &Moment<'_>) -
         fingerprint: Fingerprint::of(&new.payload),
         key: new.key.as_ref().map(|key| (key.key.clone(), key.lifetime)),
         group: new.group.clone(),
+        group_born,
         owner: new.owner.clone(),
         labels: new.labels.clone(),
         retry: new.retry.clone(),
@@ -158,6 +165,7 @@ pub fn create(new: &NewTask, predecessor: Option<TaskId>, moment: &Moment<'_>) -
         fence: Fence::ZERO,
         attempts: 0,
         failures: 0,
+        defeats: 0,
         redrives: 0,
         runnable_at,
         lease: None,

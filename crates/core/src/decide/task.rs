@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::change::TaskEvent;
 use crate::decide::Moment;
-use crate::error::{Conflict, LeaseLost, Lost, Result};
+use crate::error::{Conflict, Invalid, LeaseLost, Lost, Result};
 use crate::ids::{Fence, Jitter};
-use crate::limits::ERRORS_KEPT;
+use crate::limits::{ERROR_BYTES_KEPT, ERRORS_KEPT};
 use crate::store::check::Check;
 use crate::store::{Amend, Ending, FailRetry, Renewal};
 use crate::task::{
@@ -53,7 +53,10 @@ pub fn held<'a>(task: &'a Task, holder: &Holder) -> Result<&'a Lease, LeaseLost>
 /// The first result, if this very settle was applied before.
 pub fn settled_before<'a>(task: &'a Task, holder: &Holder, how: &Ending) -> Option<&'a Settled> {
     let settled = task.settled.as_ref()?;
-    (settled.fence == holder.fence && settled.verb == how.verb()).then_some(settled)
+    let same = settled.fence == holder.fence
+        && settled.by == holder.worker.incarnation
+        && settled.verb == how.verb();
+    same.then_some(settled)
 }
 
 /// A worker claims the task.
@@ -162,7 +165,7 @@ pub fn settle(
             TaskEvent::Completed
         }
         (Ending::Fail { error, retry, .. }, Some(cancel)) => {
-            blame(&mut after, failure_kind(*retry), error.clone(), now);
+            note(&mut after, failure_kind(*retry), error.clone(), now);
             finish(&mut after, Status::Cancelled, cancel.reason, now);
             TaskEvent::Cancelled
         }
@@ -178,7 +181,14 @@ pub fn settle(
             after_failure(&mut after, *retry, *jitter, now);
             TaskEvent::Failed
         }
-        (Ending::Snooze { .. } | Ending::Release { .. }, Some(cancel)) => {
+        (Ending::Snooze { .. }, Some(cancel)) => {
+            finish(&mut after, Status::Cancelled, cancel.reason, now);
+            TaskEvent::Cancelled
+        }
+        (Ending::Release { reason }, Some(cancel)) => {
+            if let Some(reason) = reason {
+                note(&mut after, FailureKind::Interrupted, reason.clone(), now);
+            }
             finish(&mut after, Status::Cancelled, cancel.reason, now);
             TaskEvent::Cancelled
         }
@@ -188,7 +198,7 @@ pub fn settle(
         }
         (Ending::Release { reason }, None) => {
             if let Some(reason) = reason {
-                blame(&mut after, FailureKind::Interrupted, reason.clone(), now);
+                note(&mut after, FailureKind::Interrupted, reason.clone(), now);
             }
             // Back to its old place in the line, also if the clock has gone back since.
             leave(&mut after);
@@ -203,6 +213,7 @@ pub fn settle(
     };
     after.settled = Some(Settled {
         fence: holder.fence,
+        by: holder.worker.incarnation,
         verb: how.verb(),
         status: after.status,
         runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
@@ -226,7 +237,8 @@ pub fn expire(task: &Task, fence: Fence, jitter: Jitter, moment: &Moment<'_>) ->
         ) => return Verdict::Unchanged,
     };
     let (kind, message) = match lease.deadline {
-        Some(deadline) if deadline <= now => (
+        // A lease never ends after the deadline, so this tells which of them came first.
+        Some(deadline) if deadline <= lease.until => (
             FailureKind::DeadlineExceeded,
             format!("attempt exceeded its deadline of {deadline}"),
         ),
@@ -236,10 +248,15 @@ pub fn expire(task: &Task, fence: Fence, jitter: Jitter, moment: &Moment<'_>) ->
         ),
     };
     let mut after = Box::new(written(task, moment));
-    blame(&mut after, kind, message, now);
     match task.cancel.clone() {
-        Some(cancel) => finish(&mut after, Status::Cancelled, cancel.reason, now),
-        None => after_failure(&mut after, FailRetry::Policy, jitter, now),
+        Some(cancel) => {
+            note(&mut after, kind, message, now);
+            finish(&mut after, Status::Cancelled, cancel.reason, now);
+        }
+        None => {
+            blame(&mut after, kind, message, now);
+            after_failure(&mut after, FailRetry::Policy, jitter, now);
+        }
     }
     Verdict::Changed(after, TaskEvent::Expired)
 }
@@ -267,7 +284,7 @@ pub fn unblock(task: &Task, moment: &Moment<'_>) -> Verdict {
         (Status::Scheduled, Some(waiting)) => {
             let mut after = written(task, moment);
             after.waiting = None;
-            wait(&mut after, waiting.then_at, moment.now);
+            wait(&mut after, waiting.then_at.max(moment.now), moment.now);
             Verdict::Changed(Box::new(after), TaskEvent::Unblocked)
         }
         (Status::Scheduled, None)
@@ -322,7 +339,7 @@ pub fn retry(task: &Task, force: bool, delay: Duration, moment: &Moment<'_>) -> 
                 return Err(Conflict::Cancelling { task: task.id() }.into());
             }
             let message = "taken away by an operator's retry".to_owned();
-            blame(&mut after, FailureKind::Revoked, message, moment.now);
+            note(&mut after, FailureKind::Revoked, message, moment.now);
             after.fence = task.fence.next();
         }
         Status::Completed => {
@@ -393,7 +410,8 @@ pub fn amend(task: &Task, amend: &Amend, moment: &Moment<'_>) -> Result<Box<Task
     for name in &amend.unset {
         after.attributes.remove(name);
     }
-    (after.attributes.check(moment.limits)).map_err(|invalid| invalid.within("attributes"))?;
+    let attributes = after.attributes.check(moment.limits);
+    attributes.map_err(|invalid| Invalid::new("attributes", invalid.problem))?;
     Ok(after)
 }
 
@@ -428,11 +446,15 @@ fn failure_kind(retry: FailRetry) -> FailureKind {
     }
 }
 
-/// Keeps the error of the attempt that is ending, and counts it if it counts.
+/// Counts the attempt that is ending as a failure, and keeps its error.
 fn blame(task: &mut Task, kind: FailureKind, message: String, now: Timestamp) {
-    if kind.counts() {
-        task.failures = task.failures.saturating_add(1);
-    }
+    task.failures = task.failures.saturating_add(1);
+    note(task, kind, message, now);
+}
+
+/// Keeps the error of the attempt that is ending, without counting it.
+fn note(task: &mut Task, kind: FailureKind, mut message: String, now: Timestamp) {
+    message.truncate(message.floor_char_boundary(ERROR_BYTES_KEPT));
     let Some(worker) = task.lease.as_ref().map(|lease| lease.worker.clone()) else {
         return;
     };
@@ -466,6 +488,7 @@ fn after_failure(task: &mut Task, retry: FailRetry, jitter: Jitter, now: Timesta
         }
         Some(_) | None => {
             let reason = task.errors.last().map(|error| error.message.clone());
+            task.defeats = task.defeats.saturating_add(1);
             finish(task, Status::Failed, reason, now);
         }
     }
@@ -493,7 +516,10 @@ fn finish(task: &mut Task, status: Status, reason: Option<String>, now: Timestam
     task.status = status;
     task.reason = reason;
     task.cancel = None;
-    task.waiting = None;
-    // An attempt does not end before it began, also if the clock has gone back since.
-    task.finished_at = Some(task.claimed_at.map_or(now, |claimed| now.max(claimed)));
+    if let Some(waiting) = task.waiting.take() {
+        task.runnable_at = waiting.then_at;
+    }
+    // Nothing ends before it began, also if the clock has gone back since.
+    let began = task.claimed_at.max(task.started_at);
+    task.finished_at = Some(began.map_or(now, |began| now.max(began)));
 }

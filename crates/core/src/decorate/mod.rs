@@ -16,6 +16,7 @@ pub use observe::Observe;
 
 use crate::error::Result;
 use crate::group::Group;
+use crate::limits::Limits;
 use crate::names::Namespace;
 use crate::record::Record;
 use crate::store::{
@@ -123,6 +124,10 @@ macro_rules! forward {
 impl<A: Around> Store for Decorated<A> {
     fn namespace(&self) -> &Namespace {
         self.inner.namespace()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -131,6 +131,10 @@ impl Store for MemoryStore {
         &self.namespace
     }
 
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             store: "memory".into(),
@@ -217,7 +221,7 @@ impl Store for MemoryStore {
     }
 
     async fn exchange(&self, exchange: Exchange) -> Result<Exchanged> {
-        drop(self.checked(&exchange)?);
+        drop(self.state_if_open()?);
         let commits = self.commit(exchange.commits).await;
         let renewals = match exchange.renew {
             Some(renew) => Some(self.renew(renew).await),

@@ -3,76 +3,19 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::error::{Invalid, NotFound, Problem, Result};
+use crate::change::Change;
+use crate::error::{NotFound, Result};
 use crate::ids::TaskId;
 use crate::limits::{PAGE_BYTES_MAX, ROWS_EXAMINED_MAX};
 use crate::memory::state::State;
 use crate::names::{IdempotencyKey, Key};
 use crate::record::Record;
 use crate::store::{
-    ChangePage, Changes, Counts, Cursor, Get, LaneCounts, List, LogPage, Logs, Page, Scan,
+    ChangePage, Changes, Counts, Cursor, Get, LaneCounts, List, LogPage, Logs, Page, Pager, Scan,
     Selector, Start,
 };
 use crate::task::Task;
 use crate::time::Timestamp;
-
-/// Collects the rows of one page, and knows where the next one begins.
-struct Pager<T> {
-    page: Page<T>,
-    limit: usize,
-    examined: usize,
-    bytes: usize,
-}
-
-impl<T> Pager<T> {
-    fn new(limit: usize) -> Self {
-        let page = Page {
-            rows: Vec::new(),
-            next: None,
-        };
-        Self {
-            page,
-            limit,
-            examined: 0,
-            bytes: 0,
-        }
-    }
-
-    /// Whether the page takes no more; then it ends after `last`.
-    fn is_full(&mut self, last: Option<String>) -> bool {
-        let full = self.page.rows.len() >= self.limit
-            || self.examined >= ROWS_EXAMINED_MAX
-            || self.bytes >= PAGE_BYTES_MAX;
-        if full {
-            self.page.next = last.map(Cursor::new);
-        }
-        full
-    }
-
-    fn take(&mut self, row: Option<T>, bytes: usize) {
-        self.examined += 1;
-        if let Some(row) = row {
-            self.bytes += bytes;
-            self.page.rows.push(row);
-        }
-    }
-}
-
-fn cursor<T>(cursor: Option<&Cursor>, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
-    let Some(cursor) = cursor else {
-        return Ok(None);
-    };
-    match parse(cursor.as_str()) {
-        Some(place) => Ok(Some(place)),
-        None => Err(Invalid::new(
-            "cursor",
-            Problem::Malformed {
-                expected: "a cursor that this store made".into(),
-            },
-        )
-        .into()),
-    }
-}
 
 fn after<T>(place: Option<T>) -> (Bound<T>, Bound<T>) {
     (
@@ -92,13 +35,15 @@ impl State {
     }
 
     pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> Result<Page<Record>> {
-        let last = cursor(scan.cursor.as_ref(), |text| Key::new(text).ok())?;
+        let last = Cursor::place(scan.cursor.as_ref(), &scan.scope(), |text| {
+            Key::new(text).ok()
+        })?;
         let from = match last {
             Some(key) => Bound::Excluded(key.as_str().to_owned()),
             None => Bound::Included(scan.prefix.as_str().to_owned()),
         };
         let from = (from.as_ref().map(String::as_str), Bound::<&str>::Unbounded);
-        let mut pager = Pager::new(scan.limit);
+        let mut pager = Pager::new(scan.scope(), scan.limit);
         let mut last: Option<&Key> = None;
         for (key, record) in self.records.range::<str, _>(from) {
             if !scan.prefix.matches(key.as_str()) {
@@ -112,7 +57,7 @@ impl State {
             pager.take(shown.then(|| record.clone()), record.size());
             last = Some(key);
         }
-        Ok(pager.page)
+        Ok(pager.finish())
     }
 
     pub(super) fn list(&self, list: &List) -> Result<Page<Task>> {
@@ -122,8 +67,10 @@ impl State {
             Selector::Owner(owner) => self.by_owner.get(owner),
             Selector::Key(_) => return self.list_by_key(list),
         };
-        let last = cursor(list.cursor.as_ref(), |text| TaskId::parse(text).ok())?;
-        let mut pager = Pager::new(list.limit);
+        let last = Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
+            TaskId::parse(text).ok()
+        })?;
+        let mut pager = Pager::new(list.scope(), list.limit);
         let mut last_id = last;
         for id in ids.iter().flat_map(|ids| ids.range(after(last))) {
             if pager.is_full(last_id.map(|id| id.to_string())) {
@@ -132,20 +79,22 @@ impl State {
             self.show(*id, list, &mut pager);
             last_id = Some(*id);
         }
-        Ok(pager.page)
+        Ok(pager.finish())
     }
 
     fn list_by_key(&self, list: &List) -> Result<Page<Task>> {
         let Selector::Key(prefix) = &list.selector else {
-            return Ok(Pager::new(0).page);
+            return Ok(Pager::new(list.scope(), 0).finish());
         };
-        let mut last = cursor(list.cursor.as_ref(), |text| IdempotencyKey::new(text).ok())?;
+        let mut last = Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
+            IdempotencyKey::new(text).ok()
+        })?;
         let from = match &last {
             Some(key) => Bound::Excluded(key.as_str().to_owned()),
             None => Bound::Included(prefix.as_str().to_owned()),
         };
         let from = (from.as_ref().map(String::as_str), Bound::<&str>::Unbounded);
-        let mut pager = Pager::new(list.limit);
+        let mut pager = Pager::new(list.scope(), list.limit);
         for (key, id) in self.keys.range::<str, _>(from) {
             if !prefix.matches(key.as_str()) {
                 break;
@@ -156,7 +105,7 @@ impl State {
             self.show(*id, list, &mut pager);
             last = Some(key.clone());
         }
-        Ok(pager.page)
+        Ok(pager.finish())
     }
 
     fn show(&self, id: TaskId, list: &List, pager: &mut Pager<Task>) {
@@ -185,12 +134,17 @@ impl State {
 
     pub(super) fn logs(&self, logs: &Logs) -> Result<LogPage> {
         let lines = self.logs.get(&logs.task).map_or(&[][..], Vec::as_slice);
-        let start = cursor(logs.cursor.as_ref(), |text| text.parse().ok())?.unwrap_or(0);
+        let start = Cursor::place(logs.cursor.as_ref(), &logs.scope(), |text| {
+            text.parse().ok()
+        })?
+        .unwrap_or(0);
         let start = lines.len().min(start);
         let mut page = Vec::new();
         let (mut next, mut bytes) = (start, 0);
         for line in &lines[start..] {
-            if page.len() >= logs.limit || bytes >= PAGE_BYTES_MAX {
+            let examined = next - start;
+            if page.len() >= logs.limit || bytes >= PAGE_BYTES_MAX || examined >= ROWS_EXAMINED_MAX
+            {
                 break;
             }
             next += 1;
@@ -201,7 +155,7 @@ impl State {
         }
         Ok(LogPage {
             lines: page,
-            next: Cursor::new(next.to_string()),
+            next: Cursor::new(&logs.scope(), next),
             more: next < lines.len(),
         })
     }
@@ -226,9 +180,9 @@ impl State {
             next: start,
             more: false,
         };
-        let (mut shown, mut examined) = (0, 0);
+        let (mut shown, mut examined, mut bytes) = (0, 0, 0);
         for entry in self.history.range(first..) {
-            if shown >= changes.limit || examined >= ROWS_EXAMINED_MAX {
+            if shown >= changes.limit || examined >= ROWS_EXAMINED_MAX || bytes >= PAGE_BYTES_MAX {
                 page.more = true;
                 break;
             }
@@ -237,6 +191,7 @@ impl State {
             entry.changes.retain(|change| changes.shows(change));
             page.next = entry.position;
             shown += entry.changes.len();
+            bytes += entry.changes.iter().map(Change::size).sum::<usize>();
             if !entry.changes.is_empty() {
                 page.entries.push(entry);
             }

@@ -2,13 +2,13 @@
 
 use crate::change::{Change, TaskChange};
 use crate::decide::task::Verdict;
-use crate::decide::{Moment, submit, task};
+use crate::decide::{Moment, task};
 use crate::error::{Error, NotFound};
 use crate::ids::{Fence, TaskId};
 use crate::limits::Limits;
 use crate::memory::state::State;
 use crate::store::{Claim, Claimed, Compact, Compacted, DueNow, Pick, Renew, Renewal};
-use crate::task::{Holder, KeyLifetime, Task};
+use crate::task::{Holder, Task, Worker};
 use crate::time::Timestamp;
 
 impl State {
@@ -23,13 +23,13 @@ impl State {
             refused: Vec::new(),
             next_due: None,
         };
-        let repeated = self.claims.get(&claim.request);
-        let ids = match (&claim.pick, repeated) {
-            (_, Some(taken)) => {
-                claimed.tasks = self.still_held(taken);
+        let ids = match (&claim.pick, self.claims.get(&claim.request)) {
+            // Deciding anew is safe: what this worker holds is answered as it is.
+            (Pick::Ids(ids), _) => ids.clone(),
+            (Pick::Next { .. }, Some(taken)) => {
+                claimed.tasks = self.still_held(taken, &claim.worker);
                 return (claimed, Vec::new());
             }
-            (Pick::Ids(ids), None) => ids.clone(),
             (Pick::Next { lanes, limit }, None) => self.next_pending(lanes, *limit),
         };
         let moment = Moment {
@@ -58,7 +58,7 @@ impl State {
             let due = firsts.map(|(at, _)| *at).filter(|at| *at < Timestamp::MAX);
             claimed.next_due = due.min();
         }
-        if !changes.is_empty() {
+        if let (Pick::Next { .. }, false) = (&claim.pick, changes.is_empty()) {
             let taken = claimed.tasks.iter().map(|task| (task.id(), task.fence));
             self.claims.insert(claim.request, taken.collect(), now);
         }
@@ -84,10 +84,11 @@ impl State {
     }
 
     /// What a claim that was applied before still holds, in the order it was taken.
-    fn still_held(&self, taken: &[(TaskId, Fence)]) -> Vec<Task> {
+    fn still_held(&self, taken: &[(TaskId, Fence)], worker: &Worker) -> Vec<Task> {
         let held = |(id, fence): &(TaskId, Fence)| {
             let task = self.tasks.get(id)?;
-            (task.lease.is_some() && task.fence == *fence).then(|| task.clone())
+            let holder = task.holder()?;
+            (holder.fence == *fence && holder.worker == *worker).then(|| task.clone())
         };
         taken.iter().filter_map(held).collect()
     }
@@ -139,7 +140,6 @@ impl State {
             let old = self.finished.get(status).into_iter().flatten();
             let old: Vec<TaskId> = (old.take_while(|(at, _)| *at <= cutoff))
                 .map(|(_, id)| *id)
-                .filter(|id| !self.key_window_runs(*id, now))
                 .take(compact.limit + 1)
                 .collect();
             for id in old {
@@ -192,14 +192,6 @@ impl State {
             self.history.pop_front();
             done.entries += 1;
         }
-    }
-
-    /// Whether the task's key stands for a time that is not over.
-    fn key_window_runs(&self, id: TaskId, now: Timestamp) -> bool {
-        self.tasks.get(&id).is_some_and(|task| match task.spec.key {
-            Some((_, KeyLifetime::For(_))) => submit::key_stands(task, now),
-            Some((_, KeyLifetime::WhileActive | KeyLifetime::Forever)) | None => false,
-        })
     }
 
     fn drop_task(&mut self, id: TaskId) {

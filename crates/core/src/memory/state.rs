@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::change::{Change, Entry};
 use crate::decide::{self, Applied, Moment, RowId, Rows};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::ids::{CommitId, Fence, LineId, Position, RequestId, Revision, TaskId};
 use crate::limits::Limits;
@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) due: BTreeSet<(Timestamp, TaskId)>,
     /// Claimed tasks by the end of their lease.
     pub(super) leases: BTreeSet<(Timestamp, TaskId)>,
-    /// Finished tasks by the time they ended.
+    /// Finished tasks by when retention begins to count.
     pub(super) finished: BTreeMap<Status, BTreeSet<(Timestamp, TaskId)>>,
     pub(super) by_lane: BTreeMap<(Lane, Status), BTreeSet<TaskId>>,
     pub(super) by_group: BTreeMap<GroupId, BTreeSet<TaskId>>,
@@ -70,14 +70,12 @@ impl State {
             limits,
         };
         let mut rows = Rows::default();
-        loop {
-            let missing = decide::missing(std::slice::from_ref(commit), &rows, moment);
-            if missing.is_empty() {
-                break;
+        let applied = loop {
+            match decide::batch(std::slice::from_ref(commit), &mut rows, moment) {
+                Ok(decided) => break decided.into_iter().next().unwrap_or(Err(Error::Closed))?,
+                Err(missing) => missing.into_iter().for_each(|id| self.load(id, &mut rows)),
             }
-            missing.into_iter().for_each(|id| self.load(id, &mut rows));
-        }
-        let applied = decide::commit(commit, &mut rows, moment).map_err(|r| r.into_error())?;
+        };
         if applied.receipt.repeated {
             return Ok((applied.receipt, Vec::new()));
         }
@@ -214,7 +212,7 @@ impl State {
                 }
             }
             Status::Completed | Status::Failed | Status::Cancelled => {
-                let ended = task.finished_at.unwrap_or(task.modified_at);
+                let ended = task.removable_from().unwrap_or(task.modified_at);
                 (self.finished.entry(task.status).or_default()).insert((ended, id));
             }
         }
@@ -242,7 +240,7 @@ impl State {
                 }
             }
             Status::Completed | Status::Failed | Status::Cancelled => {
-                let ended = task.finished_at.unwrap_or(task.modified_at);
+                let ended = task.removable_from().unwrap_or(task.modified_at);
                 remove(&mut self.finished, &task.status, &(ended, id));
             }
         }

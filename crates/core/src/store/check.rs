@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use crate::error::{Invalid, Problem};
 use crate::ids::TaskId;
-use crate::limits::{DURATION_MAX, LEASE_MAX, LEASE_MIN, Limits, NESTING_MAX};
+use crate::limits::{DURATION_MAX, GROUP_MAX, LEASE_MAX, LEASE_MIN, Limits, NESTING_MAX};
 use crate::log::NewLine;
+use crate::names::Name;
 use crate::record::{Fields, Value, fields_size};
 use crate::store::{
-    Amend, Changes, Claim, Commit, Compact, Due, Ending, Exchange, FailRetry, Get, Groups, Guard,
-    List, Logs, Merge, Peek, Pick, Put, Renew, Scan, Tasks, Write,
+    Amend, Changes, Claim, Commit, Compact, Due, Ending, FailRetry, Get, Groups, Guard, List, Logs,
+    Merge, Peek, Pick, Put, Renew, Scan, Tasks, Write,
 };
-use crate::task::{self, Backoff, KeyLifetime, Lane, NewTask, RetryPolicy};
+use crate::task::{self, Backoff, KeyLifetime, Lane, NewTask, RetryPolicy, Status};
 
 type Checked = Result<(), Invalid>;
 
@@ -67,6 +68,20 @@ fn between(field: &str, value: Duration, min: Duration, max: Duration) -> Checke
         ));
     }
     Ok(())
+}
+
+fn number(field: &str, value: u64, min: u64, max: u64) -> Checked {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Invalid::new(
+        field,
+        Problem::OutOfRange {
+            value: value.to_string(),
+            min: min.to_string(),
+            max: max.to_string(),
+        },
+    ))
 }
 
 fn delay(field: &str, value: Duration) -> Checked {
@@ -134,6 +149,9 @@ impl Check for Scan {
                 Value::Bytes(bytes) => bytes.len(),
             };
             length("filters.value", bytes, limits.value_bytes_max)?;
+            if matches!(&filter.value, Value::Text(text) if text.contains('\0')) {
+                return Err(Invalid::new("filters.value", Problem::Nul));
+            }
         }
         Ok(())
     }
@@ -154,6 +172,11 @@ impl Check for Groups {
 impl Check for List {
     fn check(&self, limits: &Limits) -> Checked {
         page(self.limit, limits)?;
+        count(
+            "filter.statuses",
+            self.filter.statuses.len(),
+            Status::ALL.len(),
+        )?;
         count("filter.labels", self.filter.labels.len(), limits.fields_max)
     }
 }
@@ -208,19 +231,6 @@ impl Check for Renew {
     }
 }
 
-impl Check for Exchange {
-    fn check(&self, limits: &Limits) -> Checked {
-        let commits = count("commits", self.commits.len(), limits.commits_max);
-        let renew = self.renew.as_ref().map_or(Ok(()), |renew| {
-            renew.check(limits).map_err(|e| e.within("renew"))
-        });
-        let claim = self.claim.as_ref().map_or(Ok(()), |claim| {
-            claim.check(limits).map_err(|e| e.within("claim"))
-        });
-        commits.and(renew).and(claim)
-    }
-}
-
 impl Check for Due {
     fn check(&self, limits: &Limits) -> Checked {
         page(self.limit, limits)
@@ -252,6 +262,10 @@ impl Check for Commit {
         some("writes", self.guards.len() + self.writes.len())?;
         count("guards", self.guards.len(), limits.commit_writes_max)?;
         count("writes", self.writes.len(), limits.commit_writes_max)?;
+        for (index, guard) in self.guards.iter().enumerate() {
+            length("value", guard_size(guard), limits.value_bytes_max)
+                .map_err(|invalid| invalid.within(format_args!("guards[{index}]")))?;
+        }
         for (index, write) in self.writes.iter().enumerate() {
             write
                 .check(limits)
@@ -326,12 +340,19 @@ fn guard_size(guard: &Guard) -> usize {
     }
 }
 
+fn names_size<'a>(names: impl IntoIterator<Item = &'a Name>) -> usize {
+    names.into_iter().map(|name| name.as_str().len()).sum()
+}
+
 impl Write {
     /// About how many bytes it takes.
     pub fn size(&self) -> usize {
         match self {
             Self::Put(put) => fields_size(&put.fields),
-            Self::Merge(merge) => fields_size(&merge.set),
+            Self::Merge(merge) => {
+                let names = merge.unset.iter().chain(merge.add.keys());
+                fields_size(&merge.set) + names_size(names.chain(merge.raise.keys()))
+            }
             Self::Submit(task) => task.size(),
             Self::Settle(settle) => match &settle.how {
                 Ending::Complete { result } => result.as_ref().map_or(0, bytes::Bytes::len),
@@ -342,7 +363,11 @@ impl Write {
                 Ending::Snooze { .. } => 0,
             },
             Self::Amend(amend) => {
-                fields_size(&amend.set) + amend.checkpoint.as_ref().map_or(0, bytes::Bytes::len)
+                let progress = amend.progress.as_ref();
+                fields_size(&amend.set)
+                    + names_size(&amend.unset)
+                    + amend.checkpoint.as_ref().map_or(0, bytes::Bytes::len)
+                    + (progress.and_then(|p| p.message.as_ref())).map_or(0, String::len)
             }
             Self::OpenGroup(group) => [&group.then, &group.on_first_failure]
                 .into_iter()
@@ -398,9 +423,16 @@ impl Check for Write {
                         ungrouped(task).map_err(|e| e.within(field))?;
                     }
                 }
-                Ok(())
+                if let (Some(then), Some(first)) = (&group.then, &group.on_first_failure)
+                    && then.id == first.id
+                {
+                    let id = then.id.to_string();
+                    return Err(Invalid::new("on_first_failure.id", Problem::Repeated(id)));
+                }
+                (group.expected).map_or(Ok(()), |n| number("expected", n, 0, GROUP_MAX))?;
+                length("group", self.size(), limits.task_bytes_max)
             }
-            Self::Arrive(_, number) => some("count", usize::try_from(*number).unwrap_or(1)),
+            Self::Arrive(_, count) => number("count", *count, 1, GROUP_MAX),
             Self::Log(log) => {
                 some("lines", log.lines.len())?;
                 count("lines", log.lines.len(), limits.log_lines_max)?;
@@ -463,7 +495,9 @@ impl Check for Ending {
 impl Check for Amend {
     fn check(&self, limits: &Limits) -> Checked {
         self.set.check(limits)?;
-        once("attributes", self.set.keys().chain(&self.unset))?;
+        let names = self.set.keys().chain(&self.unset);
+        once("attributes", names.clone())?;
+        count("attributes", names.count(), limits.fields_max)?;
         let bytes = self.checkpoint.as_ref().map_or(0, bytes::Bytes::len);
         length("checkpoint", bytes, limits.payload_bytes_max)?;
         let Some(progress) = &self.progress else {
@@ -500,6 +534,9 @@ impl Check for NewLine {
         ] {
             optional_text(field, value.as_ref(), limits)?;
         }
+        if let Some(duration) = step.duration_ms {
+            delay("lines.step.duration_ms", Duration::from_millis(duration))?;
+        }
         match step.completed_at {
             Some(completed) if completed < step.started_at => Err(contradiction(
                 "lines.step.completed_at",
@@ -513,6 +550,7 @@ impl Check for NewLine {
 impl Check for NewTask {
     fn check(&self, limits: &Limits) -> Checked {
         length("payload", self.payload.len(), limits.payload_bytes_max)?;
+        length("task", self.size(), limits.task_bytes_max)?;
         count("labels", self.labels.len(), limits.fields_max)?;
         optional_text("trace", self.trace.as_ref(), limits)?;
         self.retry.check(limits)?;
@@ -529,6 +567,11 @@ impl Check for NewTask {
         let Some(task) = &self.on_failure else {
             return Ok(());
         };
+        let nested_ids = std::iter::successors(Some(self), |task| task.on_failure.as_deref());
+        once(
+            "on_failure.id",
+            nested_ids.take(NESTING_MAX + 1).map(|task| task.id),
+        )?;
         nested(task, limits, NESTING_MAX - 1)
             .and_then(|()| ungrouped(task))
             .map_err(|invalid| invalid.within("on_failure"))

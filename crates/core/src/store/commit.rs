@@ -483,7 +483,7 @@ pub struct GroupCounts {
 impl From<&Group> for GroupCounts {
     fn from(group: &Group) -> Self {
         Self {
-            begun: group.spawned + group.arrived,
+            begun: group.begun(),
             done: group.done,
             failed: group.failed,
             drained: group.drained_at.is_some(),

@@ -12,6 +12,7 @@ mod capabilities;
 pub mod check;
 mod commit;
 mod ext;
+mod pager;
 mod read;
 mod select;
 
@@ -23,6 +24,7 @@ pub use commit::{
     Receipt, Retry, Settle, SubmitOutcome, Submitted, Write,
 };
 pub use ext::{StoreExt, Swept};
+pub use pager::Pager;
 pub use read::{
     ChangePage, Changes, Counts, Cursor, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek,
     Scan, Selector, Start, TaskByKey, TaskFilter, Tasks,
@@ -33,6 +35,7 @@ pub use select::{
 
 use crate::error::Result;
 use crate::group::Group;
+use crate::limits::Limits;
 use crate::names::Namespace;
 use crate::record::Record;
 use crate::task::Task;
@@ -46,7 +49,8 @@ use crate::wake::Listener;
 /// - Bad input answers `Invalid`, names the field and the limit, and changes nothing.
 /// - After [`close`](Self::close), every call answers `Closed`.
 /// - `Unavailable` says whether the call may have taken effect. If nobody knows, repeating the
-///   same call is safe and answers what the first one did.
+///   same call is safe: nothing happens twice. A submit, a settle, a claim and a commit with an id
+///   answer what the first one did; other writes answer what they find.
 /// - A future that is dropped either has no effect or its whole effect.
 /// - Time is the store's: its server's clock, or the clock it was opened with.
 /// - Nothing of another namespace is ever seen or changed.
@@ -54,6 +58,9 @@ use crate::wake::Listener;
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// The namespace this store is bound to.
     fn namespace(&self) -> &Namespace;
+
+    /// What inputs must keep. Whoever splits bulk work goes by these.
+    fn limits(&self) -> &Limits;
 
     /// What this store can do beyond what every store must.
     fn capabilities(&self) -> Capabilities;
@@ -75,7 +82,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///   type does not match.
     /// - A record that has expired is not there, whether swept or not.
     /// - The prefix is text, whatever it means to the store's own language.
-    /// - A cursor that this store did not make answers `Invalid`.
+    /// - Shows every write acknowledged before the call; a page holds about 4 MiB at most.
+    /// - A cursor goes on through any handle; one that this store did not make for this prefix
+    ///   answers `Invalid`.
     async fn scan(&self, scan: Scan) -> Result<Page<Record>>;
 
     /// Reads tasks by id.
@@ -99,7 +108,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - A task that matches during the whole listing is answered exactly once.
     /// - A page examines a bounded number of rows and holds about 4 MiB at most: it may be short
     ///   or empty and still say where to go on.
-    /// - A cursor that this store did not make answers `Invalid`.
+    /// - A cursor that this store did not make for this selector answers `Invalid`.
     async fn list(&self, list: List) -> Result<Page<Task>>;
 
     /// Shows the tasks that the next claim would take.
@@ -126,7 +135,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads the log of a task.
     ///
     /// # Promise
-    /// - Answers lines in the order they were appended, of at least the given level.
+    /// - Answers lines in the order they were appended, of at least the given level; a page
+    ///   examines a bounded number of lines. A line id is stored once in each task's log.
+    /// - A cursor that this store did not make for this log answers `Invalid`.
     /// - Going on from a page answers what was appended since: no gap, no repeat.
     /// - A task that does not exist has no lines.
     async fn logs(&self, logs: Logs) -> Result<LogPage>;
@@ -135,12 +146,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Promise
     /// - Every commit that changed something is in exactly one entry, and is never split.
-    /// - All readers see the same entries in the same order (`total_order`; otherwise per key).
+    /// - All readers see the same entries in the same order (`total_order`; otherwise each key's
+    ///   changes are in order, and an entry of the last 5 minutes may be answered again).
     /// - For each key, the order is the order of revisions; a removal carries the revision that
     ///   ended, and comes after it.
     /// - A commit acknowledged before another one was sent comes before it (`total_order`).
     /// - An acknowledged commit is in the history at the position of its receipt.
-    /// - Entries without a change to show are left out, but `next` moves past them.
+    /// - Entries without a change to show are left out, but `next` moves past them. A page holds
+    ///   about 4 MiB at most.
     /// - Renewals, touches and log lines are never in the history.
     /// - A start that was compacted away answers `NotFound::History` with the oldest position a
     ///   reader may go on from, never silence.
@@ -154,11 +167,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///   neighbours, and each has its own answer, in order.
     /// - Commits of one call take effect in order; each sees those before it.
     /// - When it is answered, it is as durable as [`Capabilities::durability`] says.
-    /// - A guard that does not hold is named; `Held` answers `LeaseLost`.
+    /// - The first guard that does not hold is named; `Held` answers `LeaseLost`.
     /// - A commit with an id is applied once: repeating it within 10 minutes answers the first
-    ///   receipt, marked as repeated.
-    /// - A commit whose every settle was already applied with its fence answers the first result,
-    ///   marked as repeated, and nothing of it is applied again.
+    ///   receipt, marked as repeated. One that was refused may be tried again.
+    /// - A commit whose every settle was already applied with its worker, fence and verb, and whose
+    ///   tasks were not settled again since, is marked as repeated: settles answer the first
+    ///   result, other writes what is there now, and nothing is applied again.
     /// - Every write of a commit sees the writes before it.
     ///
     /// Records:
@@ -195,13 +209,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Takes tasks for a worker.
     ///
     /// # Promise
-    /// - Takes only pending tasks, only of the given lanes, never more than `limit`.
+    /// - Takes only pending tasks, only of the given lanes, never more than `limit`. A claim by id
+    ///   also takes a scheduled task that is due.
     /// - A task is held by at most one worker at a time.
     /// - Order over all lanes: priority, then the moment the task became runnable, then id
     ///   (`first_in_first_out`).
     /// - Each claim of a task moves its fence on by one and counts one attempt.
-    /// - Repeating a request that took something, within 10 minutes, answers those of its tasks
-    ///   that are still held by it, with the same leases, and takes nothing more.
+    /// - Repeating a request for the next that took something, within 10 minutes, answers those of
+    ///   its tasks that are still held by it, with the same leases, and takes nothing more.
     /// - By id: a task that this incarnation holds already is answered as it is; one that cannot
     ///   be taken is named with the reason, and does not keep the others from being taken.
     /// - A claim that finds fewer than asked says when the next task of its lanes is due.
@@ -220,7 +235,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Promise
     /// - Does what the three calls one after another would do; the claim sees the commits.
-    /// - The three parts fail independently.
+    /// - The three parts fail independently, also for bad input.
     async fn exchange(&self, exchange: Exchange) -> Result<Exchanged>;
 
     /// Selects what time has made ready for a decision: see [`StoreExt::sweep`].
@@ -234,9 +249,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Removes what has been kept long enough.
     ///
     /// # Promise
-    /// - Removes at most `limit` of each kind, the oldest first, and says if more is left.
-    /// - Removes only finished tasks, only of the statuses named, with their keys and logs; never
-    ///   one whose key stands for it for a time that is not over.
+    /// - Removes at most `limit` of each kind, the oldest of each status first, and says if more may
+    ///   be left. What is exactly as old as asked goes.
+    /// - Removes only finished tasks, only of the statuses named, with their keys and logs. Their
+    ///   age counts from their end, or from the end of the time that their key was given for.
     /// - Removes history from its old end only; never what is younger than asked.
     /// - Forgets commit ids and claim requests after 10 minutes at the earliest.
     /// - Appends nothing to the history.

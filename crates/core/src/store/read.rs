@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Entry, Interest};
-use crate::ids::{Position, TaskId};
+use crate::error::{Invalid, Problem};
+use crate::ids::{Fingerprint, Position, TaskId};
 use crate::log::{Level, Line};
 use crate::names::{GroupId, IdempotencyKey, Key, Name, Prefix};
 use crate::record::Filter;
@@ -19,14 +20,47 @@ use crate::time::Timestamp;
 pub struct Cursor(String);
 
 impl Cursor {
-    /// The cursor with this text.
-    pub fn new(text: impl Into<String>) -> Self {
+    /// The cursor of what `scope` names, after the row at `place`.
+    pub fn new(scope: &str, place: impl fmt::Display) -> Self {
+        Self(format!("{}:{place}", Self::mark(scope)))
+    }
+
+    /// The cursor with this text, which a store has answered before.
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The place in a cursor that was made for `scope`; anything else is `Invalid`.
+    pub fn place<T>(
+        cursor: Option<&Self>,
+        scope: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Invalid> {
+        let Some(cursor) = cursor else {
+            return Ok(None);
+        };
+        let place = cursor.0.strip_prefix(&Self::mark(scope));
+        match place.and_then(|place| read(place.strip_prefix(':')?)) {
+            Some(place) => Ok(Some(place)),
+            None => Err(Invalid::new(
+                "cursor",
+                Problem::Malformed {
+                    expected: "a cursor that was answered for the same question".into(),
+                },
+            )),
+        }
+    }
+
+    /// Sixteen digits that are the same for the same scope: long enough to tell a mistake.
+    fn mark(scope: &str) -> String {
+        let mut mark = Fingerprint::of(scope.as_bytes()).to_string();
+        mark.truncate(16);
+        mark
     }
 }
 
@@ -74,6 +108,27 @@ impl Scan {
             cursor: None,
             limit,
         }
+    }
+}
+
+impl Scan {
+    /// What a cursor of this scan is bound to.
+    pub fn scope(&self) -> String {
+        format!("scan {}", self.prefix)
+    }
+}
+
+impl List {
+    /// What a cursor of this list is bound to.
+    pub fn scope(&self) -> String {
+        format!("list {:?}", self.selector)
+    }
+}
+
+impl Logs {
+    /// What a cursor of this log is bound to.
+    pub fn scope(&self) -> String {
+        format!("logs {}", self.task)
     }
 }
 

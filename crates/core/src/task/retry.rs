@@ -84,6 +84,7 @@ impl RetryPolicy {
     pub fn delay(&self, failures: u32, jitter: Jitter) -> Duration {
         let full = match &self.backoff {
             Backoff::Fixed(delay) => *delay,
+            Backoff::Exponential { first, .. } if first.is_zero() => Duration::ZERO,
             Backoff::Exponential { first, factor, cap } => {
                 let times = f64::from(failures.saturating_sub(1));
                 let seconds = first.as_secs_f64() * factor.powf(times);

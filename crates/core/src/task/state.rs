@@ -93,6 +93,8 @@ pub struct TaskSpec {
     pub key: Option<(IdempotencyKey, KeyLifetime)>,
     /// The group it belongs to.
     pub group: Option<GroupId>,
+    /// The revision that opened this group.
+    pub group_born: Option<Revision>,
     /// Whose it is.
     pub owner: Option<Name>,
     /// What it can be found by.
@@ -149,6 +151,8 @@ pub struct TaskState {
     pub attempts: u32,
     /// How often it failed, as counted toward the cap.
     pub failures: u32,
+    /// How often it failed for good.
+    pub defeats: u32,
     /// How often it was made to run again after it had ended.
     pub redrives: u32,
     /// When it becomes runnable, or became so: its place in the line.
@@ -204,11 +208,32 @@ impl Task {
         })
     }
 
+    /// When retention may begin to count: since it ended and its key, if it was given for a time,
+    /// no longer stands for it.
+    pub fn removable_from(&self) -> Option<Timestamp> {
+        let finished = self.finished_at?;
+        Some(match self.spec.key {
+            Some((_, KeyLifetime::For(lifetime))) => {
+                finished.max(self.spec.created_at.saturating_plus(lifetime))
+            }
+            Some((_, KeyLifetime::WhileActive | KeyLifetime::Forever)) | None => finished,
+        })
+    }
+
     /// About how many bytes it takes.
     pub fn size(&self) -> usize {
-        self.spec.payload.len()
-            + self.result.as_ref().map_or(0, Bytes::len)
-            + self.checkpoint.as_ref().map_or(0, Bytes::len)
+        let spec = &self.spec;
+        let labels = spec.labels.iter();
+        let message = self.progress.as_ref().and_then(|p| p.message.as_ref());
+        let texts = [spec.trace.as_ref(), self.reason.as_ref(), message];
+        let bodies = [self.result.as_ref(), self.checkpoint.as_ref()];
+        spec.payload.len()
+            + spec.on_failure.as_ref().map_or(0, |task| task.size())
+            + labels
+                .map(|(name, value)| name.as_str().len() + value.as_str().len())
+                .sum::<usize>()
+            + texts.into_iter().flatten().map(String::len).sum::<usize>()
+            + bodies.into_iter().flatten().map(Bytes::len).sum::<usize>()
             + crate::record::fields_size(&self.attributes)
             + self.errors.iter().map(|e| e.message.len()).sum::<usize>()
     }
@@ -228,6 +253,8 @@ pub struct CancelRequest {
 pub struct Settled {
     /// The fence that settled it.
     pub fence: Fence,
+    /// The life of the worker that settled it.
+    pub by: Incarnation,
     /// How.
     pub verb: Verb,
     /// What it became.
@@ -305,16 +332,6 @@ pub enum FailureKind {
     Interrupted,
     /// An operator took it away, which does not count.
     Revoked,
-}
-
-impl FailureKind {
-    /// Whether it counts toward the cap.
-    pub fn counts(self) -> bool {
-        match self {
-            Self::Error | Self::Fatal | Self::LeaseExpired | Self::DeadlineExceeded => true,
-            Self::Interrupted | Self::Revoked => false,
-        }
-    }
 }
 
 /// Serializes what an `Arc` points to.

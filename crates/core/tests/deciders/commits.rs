@@ -1,0 +1,205 @@
+//! Whole commits: which rows they need, and that a batch is a sequence of singles.
+
+mod footprints;
+mod histories;
+mod stories;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::decide::task::{self, Verdict};
+use plimsoll_core::decide::{self, Applied, Moment, Refused, RowId, Rows, Written};
+use plimsoll_core::group::Group;
+use plimsoll_core::record::Record;
+use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::task::{Holder, Lane, NewTask, Task};
+use plimsoll_core::{CommitId, Fence, GroupId, IdempotencyKey, Key, RequestId, Revision, TaskId};
+
+use crate::{at, moment_at, secs, worker};
+
+/// The simplest store there can be: maps that rows are loaded from and written to.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Maps {
+    records: BTreeMap<Key, Record>,
+    keys: BTreeMap<IdempotencyKey, TaskId>,
+    tasks: BTreeMap<TaskId, Task>,
+    groups: BTreeMap<GroupId, Group>,
+    receipts: BTreeMap<CommitId, Receipt>,
+    now: u64,
+    revision: u64,
+}
+
+/// What a commit was answered, and what is to be told of it.
+type Answer = Result<Applied, Refused>;
+
+impl Maps {
+    fn new() -> Self {
+        Self {
+            now: 1_000,
+            ..Self::default()
+        }
+    }
+
+    /// The moment of the next commit.
+    fn moment(&self) -> Moment<'static> {
+        moment_at(at(self.now), self.revision + 1)
+    }
+
+    fn load(&self, id: &RowId, rows: &mut Rows) {
+        assert!(!rows.is_loaded(id), "{id:?} is loaded already");
+        match id {
+            RowId::Record(key) => (rows.records).load(key.clone(), self.records.get(key).cloned()),
+            RowId::Key(key) => rows.keys.load(key.clone(), self.keys.get(key).copied()),
+            RowId::Task(id) => rows.tasks.load(*id, self.tasks.get(id).cloned()),
+            RowId::Group(id) => rows.groups.load(id.clone(), self.groups.get(id).cloned()),
+            RowId::Commit(id) => rows.commits.load(*id, self.receipts.get(id).cloned()),
+        }
+    }
+
+    /// Loads what the commits miss, and answers in how many rounds, and what.
+    fn load_missing(&self, commits: &[Commit], rows: &mut Rows) -> (usize, BTreeSet<RowId>) {
+        let mut loaded = BTreeSet::new();
+        for round in 0.. {
+            let missing = decide::missing(commits, rows, self.moment());
+            if missing.is_empty() {
+                return (round, loaded);
+            }
+            missing.iter().for_each(|id| self.load(id, rows));
+            loaded.extend(missing);
+        }
+        unreachable!("every round loads rows, and there are finitely many")
+    }
+
+    /// Decides a commit over rows that are loaded, without applying it.
+    fn decide(&mut self, commit: &Commit, rows: &mut Rows) -> Answer {
+        let answer = decide::commit(commit, rows, self.moment());
+        self.revision += 1;
+        if let (Some(id), Ok(applied)) = (commit.id, &answer)
+            && !applied.receipt.repeated
+        {
+            self.receipts.insert(id, applied.receipt.clone());
+            rows.commits.load(id, Some(applied.receipt.clone()));
+        }
+        answer
+    }
+
+    /// Makes one commit.
+    fn commit(&mut self, commit: &Commit) -> Answer {
+        let mut rows = Rows::default();
+        self.load_missing(std::slice::from_ref(commit), &mut rows);
+        let answer = self.decide(commit, &mut rows);
+        self.apply(rows);
+        answer
+    }
+
+    /// Makes commits over shared rows, which are written at the end.
+    fn batch(&mut self, commits: &[Commit]) -> Vec<Answer> {
+        let mut rows = Rows::default();
+        let answers = (commits.iter())
+            .map(|commit| {
+                self.load_missing(std::slice::from_ref(commit), &mut rows);
+                self.decide(commit, &mut rows)
+            })
+            .collect();
+        self.apply(rows);
+        answers
+    }
+
+    fn apply(&mut self, rows: Rows) {
+        rows.records
+            .into_written()
+            .for_each(|row| put(&mut self.records, row));
+        rows.keys
+            .into_written()
+            .for_each(|row| put(&mut self.keys, row));
+        rows.tasks
+            .into_written()
+            .for_each(|row| put(&mut self.tasks, row));
+        rows.groups
+            .into_written()
+            .for_each(|row| put(&mut self.groups, row));
+    }
+
+    /// A worker claims whatever it can.
+    fn claim_all(&mut self) {
+        let m = self.moment();
+        for task in self.tasks.values_mut() {
+            let request = RequestId::from_u128(1);
+            let claimed = task::claim(task, &worker("w"), secs(30), request, &m);
+            if let Ok(Verdict::Changed(after, _)) = claimed {
+                *task = *after;
+            }
+        }
+        self.revision += 1;
+    }
+
+    /// Makes one commit that must be applied.
+    #[track_caller]
+    fn done(&mut self, commit: Commit) -> Applied {
+        self.commit(&commit).expect("the commit is applied")
+    }
+}
+
+fn put<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    map: &mut BTreeMap<K, V>,
+    row: Written<K, V>,
+) {
+    assert_eq!(
+        map.get(&row.key),
+        row.before.as_ref(),
+        "{:?} as it was",
+        row.key
+    );
+    match row.after {
+        Some(after) => map.insert(row.key, after),
+        None => map.remove(&row.key),
+    };
+}
+
+/// All that was written to rows so far, in a form that can be compared.
+fn written(rows: &Rows) -> String {
+    let rows = rows.clone();
+    format!(
+        "{:?} {:?} {:?} {:?}",
+        rows.records.into_written().collect::<Vec<_>>(),
+        rows.keys.into_written().collect::<Vec<_>>(),
+        rows.tasks.into_written().collect::<Vec<_>>(),
+        rows.groups.into_written().collect::<Vec<_>>(),
+    )
+}
+
+fn id(number: u128) -> TaskId {
+    TaskId::from_u128(number)
+}
+
+fn task(number: u128) -> NewTask {
+    NewTask::new(id(number), Lane::new("q", "k").unwrap(), "payload")
+}
+
+fn group(text: &str) -> GroupId {
+    GroupId::new(text).unwrap()
+}
+
+fn record(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn key(text: &str) -> IdempotencyKey {
+    IdempotencyKey::new(text).unwrap()
+}
+
+fn commit_id(number: u128) -> CommitId {
+    CommitId::from_u128(number)
+}
+
+/// The worker that claims everything here, with this fence.
+fn holder(number: u128, fence: u64) -> Holder {
+    Holder {
+        task: id(number),
+        worker: worker("w"),
+        fence: Fence::new(fence),
+    }
+}
+
+fn revision(number: u64) -> Revision {
+    Revision::new(number)
+}

@@ -1,0 +1,521 @@
+//! Random commits over a tiny world, so that they meet each other.
+
+use std::time::Duration;
+
+use plimsoll_core::group::NewGroup;
+use plimsoll_core::ids::Jitter;
+use plimsoll_core::record::fields;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{
+    Amend, Cancel, Ending, Expire, FailRetry, Guard, Merge, Put, Retry, Settle, Write,
+};
+use plimsoll_core::task::{
+    Due, KeyLifetime, KeyRequest, OnConflict, Priority, RetryPolicy, Status,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use super::*;
+use crate::{LIMITS, name};
+
+const THEN: u128 = 100;
+const ALARM: u128 = 200;
+
+fn records() -> impl Strategy<Value = Key> {
+    prop::sample::select(vec!["r", "s"]).prop_map(record)
+}
+
+/// The outer group, or the inner one whose `then` is a member of the outer one.
+fn groups() -> impl Strategy<Value = GroupId> {
+    prop::sample::select(vec!["outer", "inner"]).prop_map(group)
+}
+
+fn open(text: &GroupId, expected: Option<u64>) -> NewGroup {
+    let then = match text.as_str() {
+        "inner" => task(THEN).group(group("outer")),
+        _ => task(THEN + 1),
+    };
+    NewGroup {
+        expected,
+        ..NewGroup::new(text.clone())
+            .then(then)
+            .on_first_failure(task(ALARM + THEN))
+    }
+}
+
+fn ids() -> impl Strategy<Value = TaskId> {
+    // Now and then the `then` of the inner group, which may be there.
+    prop_oneof![12 => 1u128..6, 1 => Just(THEN)].prop_map(id)
+}
+
+/// Stands for the fence that the task has when the commit is made.
+const CURRENT: u64 = u64::MAX;
+
+fn holders() -> impl Strategy<Value = Holder> {
+    let fence = prop_oneof![4 => Just(CURRENT), 1 => 1u64..3];
+    (ids(), fence).prop_map(|(task, fence)| Holder {
+        task,
+        ..holder(0, fence)
+    })
+}
+
+fn seconds() -> impl Strategy<Value = Duration> {
+    prop::sample::select(vec![0, 5, 40]).prop_map(secs)
+}
+
+fn key_requests() -> impl Strategy<Value = KeyRequest> {
+    let lifetimes = vec![
+        KeyLifetime::WhileActive,
+        KeyLifetime::For(secs(20)),
+        KeyLifetime::Forever,
+    ];
+    let policies = vec![
+        OnConflict::Attach,
+        OnConflict::Reject,
+        OnConflict::ReplacePending,
+        OnConflict::CancelAndReplace,
+    ];
+    (
+        prop::sample::select(vec!["k", "l"]),
+        prop::sample::select(lifetimes),
+        prop::sample::select(policies),
+    )
+        .prop_map(|(text, lifetime, on_conflict)| KeyRequest {
+            key: key(text),
+            lifetime,
+            on_conflict,
+        })
+}
+
+fn submits() -> impl Strategy<Value = NewTask> {
+    (
+        1u128..6,
+        prop::option::of(key_requests()),
+        prop::option::of(groups()),
+        prop::option::weighted(0.2, seconds()),
+        any::<bool>(),
+    )
+        .prop_map(|(number, key, group, due, alarm)| NewTask {
+            key,
+            group,
+            due: due.map_or(Due::Now, Due::After),
+            on_failure: alarm.then(|| Box::new(task(ALARM + number))),
+            retry: RetryPolicy {
+                max_attempts: 2,
+                ..RetryPolicy::default()
+            },
+            ..task(number)
+        })
+}
+
+fn endings() -> impl Strategy<Value = Ending> {
+    let fail = |retry| Ending::Fail {
+        error: "broken".into(),
+        retry,
+        jitter: Jitter::default(),
+    };
+    prop_oneof![
+        3 => Just(Ending::Complete { result: None }),
+        1 => Just(fail(FailRetry::After(secs(0)))),
+        2 => Just(fail(FailRetry::Fatal)),
+        1 => seconds().prop_map(|delay| Ending::Snooze { delay }),
+        1 => Just(Ending::Release { reason: None }),
+        1 => Just(Ending::Cancel { reason: None }),
+    ]
+}
+
+/// Writes that keep what they are about.
+fn keeping() -> impl Strategy<Value = Write> {
+    let settle = (holders(), endings()).prop_map(|(holder, how)| Settle { holder, how });
+    let expire = holders().prop_map(|holder| Expire {
+        task: holder.task,
+        fence: holder.fence,
+        jitter: Jitter::default(),
+    });
+    let retry = (ids(), any::<bool>(), seconds());
+    prop_oneof![
+        8 => submits().prop_map(|new| Write::Submit(Box::new(new))),
+        8 => settle.prop_map(Write::Settle),
+        1 => holders().prop_map(|holder| Write::Amend(Box::new(Amend::new(holder)))),
+        2 => ids().prop_map(|task| Write::Cancel(Cancel { task, reason: None })),
+        2 => retry.prop_map(|(task, force, delay)| Write::Retry(Retry { task, force, delay })),
+        1 => ids().prop_map(|id| Write::Prioritise(id, Priority::HIGHEST)),
+        1 => ids().prop_map(Write::Promote),
+        1 => expire.prop_map(Write::Expire),
+        3 => (groups(), prop::option::of(0u64..3))
+            .prop_map(|(id, expected)| Write::OpenGroup(Box::new(open(&id, expected)))),
+        1 => groups().prop_map(|id| Write::Arrive(id, 1)),
+        2 => groups().prop_map(Write::Seal),
+        1 => groups().prop_map(Write::Reopen),
+        1 => groups().prop_map(Write::Tally),
+    ]
+}
+
+/// Writes of records, and writes that remove what they are about.
+fn removing() -> impl Strategy<Value = Write> {
+    let put = (records(), prop::option::of(1u64..9)).prop_map(|(key, ttl)| Put {
+        ttl: ttl.map(secs),
+        ..Put::new(key, fields([("n", "1")]).unwrap())
+    });
+    prop_oneof![
+        2 => put.prop_map(Write::Put),
+        2 => records().prop_map(|key| Write::Merge(Merge::new(key).add(name("n"), 1).returning())),
+        1 => records().prop_map(Write::Delete),
+        1 => records().prop_map(|key| Write::Touch(key, Some(secs(5)))),
+        1 => records().prop_map(Write::ExpireRecord),
+        1 => ids().prop_map(Write::DeleteTask),
+        1 => groups().prop_map(Write::DeleteGroup),
+    ]
+}
+
+fn guards() -> impl Strategy<Value = Guard> {
+    prop_oneof![
+        records().prop_map(Guard::RecordAbsent),
+        records().prop_map(Guard::RecordPresent),
+        (records(), 1u64..20).prop_map(|(key, at)| Guard::RecordAt(key, revision(at))),
+        holders().prop_map(Guard::Held),
+        (ids(), 1u64..20).prop_map(|(id, at)| Guard::TaskAt(id, revision(at))),
+        groups().prop_map(Guard::GroupOpen),
+    ]
+}
+
+/// Commits that a store would accept for a decision.
+fn commits_of<W: Strategy<Value = Write>>(write: W) -> impl Strategy<Value = Commit> {
+    (
+        // Small enough for an id to come twice now and then.
+        1u128..300,
+        prop::option::weighted(0.15, guards()),
+        prop::collection::vec(write, 1..4),
+    )
+        .prop_map(|(id, guard, writes)| Commit {
+            id: Some(commit_id(id)),
+            guards: guard.into_iter().collect(),
+            writes,
+        })
+        .prop_filter("a commit that no store takes", |commit| {
+            commit.check(&LIMITS).is_ok()
+        })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commits(Vec<Commit>),
+    Claim,
+    Advance(u64),
+}
+
+fn history<W: Strategy<Value = Write>>(write: impl Fn() -> W) -> impl Strategy<Value = Vec<Step>> {
+    let commits = prop::collection::vec(commits_of(write()), 1..6);
+    let step = prop_oneof![
+        4 => commits.prop_map(Step::Commits),
+        2 => Just(Step::Claim),
+        1 => (1u64..40).prop_map(Step::Advance),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+/// Writes about one key.
+fn competing() -> impl Strategy<Value = Write> {
+    let policies = vec![
+        OnConflict::Attach,
+        OnConflict::ReplacePending,
+        OnConflict::CancelAndReplace,
+    ];
+    let lifetimes = vec![KeyLifetime::WhileActive, KeyLifetime::Forever];
+    let submit = (
+        1u128..6,
+        prop::sample::select(lifetimes),
+        prop::sample::select(policies),
+    )
+        .prop_map(|(number, lifetime, on_conflict)| {
+            Write::Submit(Box::new(task(number).key_with(
+                key("k"),
+                lifetime,
+                on_conflict,
+            )))
+        });
+    let settle = (holders(), endings()).prop_map(|(holder, how)| Settle { holder, how });
+    prop_oneof![
+        4 => submit,
+        2 => ids().prop_map(|task| Write::Cancel(Cancel { task, reason: None })),
+        2 => ids().prop_map(|task| Write::Retry(Retry { task, force: true, delay: secs(0) })),
+        1 => settle.prop_map(Write::Settle),
+    ]
+}
+
+fn everything() -> impl Strategy<Value = Write> {
+    prop_oneof![3 => keeping(), 1 => removing()]
+}
+
+impl Maps {
+    /// A world in which something can happen: two groups, and tasks that are claimed.
+    fn peopled() -> Self {
+        let mut maps = Self::new();
+        for text in ["outer", "inner"].map(group) {
+            maps.done(Commit::of(Write::OpenGroup(Box::new(open(&text, None)))));
+        }
+        let alarm = Some(Box::new(task(ALARM + 1)));
+        let first = NewTask {
+            on_failure: alarm,
+            ..task(1).group(group("inner"))
+        };
+        for new in [first, task(2).group(group("inner")), task(3).key(key("k"))] {
+            maps.done(Commit::of(Write::Submit(Box::new(new))));
+        }
+        maps.claim_all();
+        maps
+    }
+
+    /// The commits with the fences that tasks have now.
+    fn resolve(&self, commits: &[Commit]) -> Vec<Commit> {
+        let now = |holder: &mut Holder| {
+            if holder.fence.get() == CURRENT {
+                holder.fence = self
+                    .tasks
+                    .get(&holder.task)
+                    .map_or(Fence::ZERO, |t| t.fence);
+            }
+        };
+        let mut commits = commits.to_vec();
+        for commit in &mut commits {
+            for guard in &mut commit.guards {
+                if let Guard::Held(holder) = guard {
+                    now(holder);
+                }
+            }
+            for write in &mut commit.writes {
+                match write {
+                    Write::Settle(settle) => now(&mut settle.holder),
+                    Write::Amend(amend) => now(&mut amend.holder),
+                    Write::Expire(expire) if expire.fence.get() == CURRENT => {
+                        let task = self.tasks.get(&expire.task);
+                        expire.fence = task.map_or(Fence::ZERO, |task| task.fence);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        commits
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Commits(commits) => drop(self.batch(&self.resolve(commits))),
+            Step::Claim => self.claim_all(),
+            Step::Advance(seconds) => self.now += seconds,
+        }
+    }
+
+    fn members<'a>(&'a self, of: &'a GroupId) -> impl Iterator<Item = &'a Task> {
+        (self.tasks.values()).filter(move |task| task.spec.group.as_ref() == Some(of))
+    }
+
+    /// The counts of a group equal its members. The outer group counts the `then` of the inner one
+    /// as soon as that is open.
+    fn check_group(&self, found: &Group) {
+        let inner = self.groups.get(&group("inner"));
+        let to_come = u64::from(
+            found.id == group("outer") && inner.is_some_and(|inner| inner.drained_at.is_none()),
+        );
+        let count = |keep: fn(&Task) -> bool| {
+            self.members(&found.id).filter(|task| keep(task)).count() as u64
+        };
+        assert_eq!(found.spawned, count(|_| true) + to_come, "{found:?}");
+        assert_eq!(
+            found.done,
+            count(|t| t.status.is_terminal()) + found.arrived,
+            "{found:?}"
+        );
+        assert_eq!(
+            found.failed,
+            count(|t| t.status == Status::Failed),
+            "{found:?}"
+        );
+        assert_eq!(
+            found.cancelled,
+            count(|t| t.status == Status::Cancelled),
+            "{found:?}"
+        );
+        let complete = found.total() == Some(found.done);
+        assert_eq!(found.drained_at.is_some(), complete, "{found:?}");
+        if let Some(then) = &found.then {
+            for generation in 0..=found.generation {
+                let fired = self.tasks.contains_key(&then.id.nth(generation));
+                let drained = generation < found.generation || complete;
+                assert_eq!(fired, drained, "generation {generation} of {found:?}");
+            }
+        }
+    }
+
+    /// Whoever waits is waited for, and whoever ended has let its successor go.
+    fn check_waiting(&self) {
+        for task in self.tasks.values() {
+            let Some(waiting) = &task.waiting else {
+                continue;
+            };
+            let on = &self.tasks[&waiting.on];
+            assert_eq!(on.status, Status::Claimed, "{} waits for it", task.id());
+            assert!(on.cancel.is_some());
+            assert_eq!(on.successor, Some(task.id()));
+        }
+    }
+
+    fn check_keys(&self) {
+        for (key, id) in &self.keys {
+            let holder = &self.tasks[id];
+            assert_eq!(holder.spec.key.as_ref().map(|(key, _)| key), Some(key));
+        }
+    }
+
+    /// How many tasks of a key run or may be claimed.
+    fn running(&self, of: &IdempotencyKey) -> usize {
+        let with_key = |task: &&Task| task.spec.key.as_ref().map(|(key, _)| key) == Some(of);
+        let active = |task: &&Task| !task.status.is_terminal() && task.waiting.is_none();
+        self.tasks.values().filter(with_key).filter(active).count()
+    }
+}
+
+/// Asserts that a commit loads nothing that it does not need, and that a refused one leaves the
+/// rows as they were.
+fn decide_strictly(maps: &Maps, commit: &Commit, rows: &Rows) -> Result<(), TestCaseError> {
+    let one = std::slice::from_ref(commit);
+    let mut loaded_rows = rows.clone();
+    let (_, loaded) = maps.load_missing(one, &mut loaded_rows);
+    let named = decide::footprint(commit);
+    for extra in loaded.difference(&named) {
+        let mut without = rows.clone();
+        (loaded.iter())
+            .filter(|id| *id != extra)
+            .for_each(|id| maps.load(id, &mut without));
+        let before = written(&without);
+        let refused = decide::commit(commit, &mut without, maps.moment());
+        prop_assert_eq!(refused, Err(Refused::Missing(extra.clone())));
+        prop_assert_eq!(written(&without), before);
+    }
+    let before = written(&loaded_rows);
+    let answer = decide::commit(commit, &mut loaded_rows, maps.moment());
+    match answer {
+        Ok(applied) if applied.receipt.repeated => {
+            prop_assert_eq!(written(&loaded_rows), before);
+            prop_assert_eq!(applied.changes, vec![]);
+            prop_assert_eq!(applied.lines, vec![]);
+        }
+        Ok(applied) => prop_assert_eq!(applied.receipt.outcomes.len(), commit.writes.len()),
+        Err(Refused::Error(_)) => prop_assert_eq!(written(&loaded_rows), before),
+        Err(Refused::Missing(row)) => prop_assert!(false, "{row:?} was not named"),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_batch_is_a_sequence_of_singles(steps in history(everything)) {
+        let (mut batches, mut singles) = (Maps::peopled(), Maps::peopled());
+        for step in &steps {
+            if let Step::Commits(commits) = step {
+                let commits = batches.resolve(commits);
+                let one_by_one: Vec<Answer> = (commits.iter())
+                    .map(|commit| singles.commit(commit))
+                    .collect();
+                prop_assert_eq!(batches.batch(&commits), one_by_one);
+            } else {
+                batches.step(step);
+                singles.step(step);
+            }
+            prop_assert_eq!(&batches, &singles);
+        }
+    }
+
+    #[test]
+    fn a_commit_loads_only_what_it_needs_and_a_refused_one_leaves_nothing(
+        steps in history(everything),
+    ) {
+        let mut maps = Maps::peopled();
+        for step in &steps {
+            let Step::Commits(commits) = step else {
+                maps.step(step);
+                continue;
+            };
+            let mut rows = Rows::default();
+            for commit in &maps.resolve(commits) {
+                decide_strictly(&maps, commit, &rows)?;
+                maps.load_missing(std::slice::from_ref(commit), &mut rows);
+                let _ = maps.decide(commit, &mut rows);
+            }
+            maps.apply(rows);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_for_a_batch_is_enough_to_decide_it(steps in history(everything)) {
+        let mut maps = Maps::peopled();
+        for step in &steps {
+            let Step::Commits(commits) = step else {
+                maps.step(step);
+                continue;
+            };
+            let commits = maps.resolve(commits);
+            let mut rows = Rows::default();
+            maps.load_missing(&commits, &mut rows);
+            for commit in &commits {
+                let answer = maps.decide(commit, &mut rows);
+                let decided = !matches!(answer, Err(Refused::Missing(_)));
+                prop_assert!(decided, "{:?} of {:?}", answer, commits);
+            }
+            maps.apply(rows);
+        }
+    }
+
+    #[test]
+    fn counts_equal_members_and_nobody_waits_in_vain(steps in history(keeping)) {
+        let mut maps = Maps::peopled();
+        for step in &steps {
+            maps.step(step);
+            maps.groups.values().for_each(|group| maps.check_group(group));
+            maps.check_waiting();
+            maps.check_keys();
+        }
+    }
+
+    #[test]
+    fn two_tasks_of_one_key_never_run_at_once(steps in history(competing)) {
+        let mut maps = Maps::new();
+        for step in &steps {
+            maps.step(step);
+            prop_assert!(maps.running(&key("k")) <= 1, "{:#?}", maps.tasks.values());
+        }
+    }
+}
+
+#[test]
+fn random_histories_reach_what_they_are_about() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = history(everything);
+    let mut reached = BTreeMap::new();
+    for _ in 0..400 {
+        let steps = strategy.new_tree(&mut runner).unwrap().current();
+        let mut maps = Maps::peopled();
+        for step in &steps {
+            maps.step(step);
+            let generation = maps.groups.values().map(|group| group.generation).max();
+            let tasks = || maps.tasks.values();
+            for (what, found) in [
+                (
+                    "a task that waits for another",
+                    tasks().any(|t| t.waiting.is_some()),
+                ),
+                ("a revived task", tasks().any(|t| t.redrives > 0)),
+                ("a failure task", maps.tasks.contains_key(&id(ALARM + 1))),
+                ("a task after a group", maps.tasks.contains_key(&id(THEN))),
+                ("a second generation", generation >= Some(1)),
+                ("a record", !maps.records.is_empty()),
+            ] {
+                *reached.entry(what).or_insert(0) += u32::from(found);
+            }
+        }
+    }
+    assert!(reached.values().all(|times| *times >= 10), "{reached:?}");
+}
