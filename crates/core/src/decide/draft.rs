@@ -37,10 +37,13 @@ pub(super) struct Outer {
 
 /// What follows from a write and is still to be done.
 enum Follow {
-    /// The task has ended.
-    Ended { before: Task, after: Task },
+    /// The task has ended, perhaps while it still waited for another one.
+    Ended {
+        task: Box<Task>,
+        waited_for: Option<TaskId>,
+    },
     /// The task, which had ended, runs again.
-    Revived(Task),
+    Revived(Box<Task>),
     /// The store submits a task; the group has counted it beforehand.
     Fire(Box<NewTask>, Option<Outer>),
     /// One more member will be submitted for sure.
@@ -179,10 +182,13 @@ impl Draft<'_> {
         self.mark_task(&after, event);
         match (before.status.is_terminal(), after.status.is_terminal()) {
             (false, true) => self.follows.push_back(Follow::Ended {
-                before: before.clone(),
-                after: after.clone(),
+                task: Box::new(after.clone()),
+                waited_for: before.waiting.as_ref().map(|waiting| waiting.on),
             }),
-            (true, false) => self.follows.push_back(Follow::Revived(before.clone())),
+            (true, false) => {
+                let before = Box::new(before.clone());
+                self.follows.push_back(Follow::Revived(before));
+            }
             (false, false) | (true, true) => {}
         }
         self.tasks.insert(after.id(), Some(after));
@@ -263,7 +269,7 @@ impl Draft<'_> {
     pub(super) fn follow(&mut self) -> Step<()> {
         while let Some(follow) = self.follows.pop_front() {
             match follow {
-                Follow::Ended { before, after } => self.task_ended(&before, &after)?,
+                Follow::Ended { task, waited_for } => self.task_ended(&task, waited_for)?,
                 Follow::Revived(before) => {
                     if let Some(mut group) = self.group_of(&before)? {
                         let effects = group::member_revived(&mut group, before.status);
@@ -288,14 +294,14 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn task_ended(&mut self, before: &Task, task: &Task) -> Step<()> {
+    fn task_ended(&mut self, task: &Task, waited_for: Option<TaskId>) -> Step<()> {
         if let Some(mut group) = self.group_of(task)? {
             let now = self.moment.now;
             let effects = group::member_ended(&mut group, task.id(), task.status, now);
             self.put_group(group, effects)?;
         }
-        if let Some(waiting) = &before.waiting {
-            self.give_key_back(task, waiting.on)?;
+        if let Some(predecessor) = waited_for {
+            self.give_key_back(task, predecessor)?;
         }
         if let Some(successor) = task.successor
             && let Some(waiting) = self.find_task(successor)?.cloned()

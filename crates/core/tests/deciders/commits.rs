@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::decide::task::{self, Verdict};
 use plimsoll_core::decide::{self, Applied, Moment, Refused, RowId, Rows, Written};
+use plimsoll_core::error::Result;
 use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::task::{Holder, Lane, NewTask, Task};
-use plimsoll_core::{CommitId, Fence, GroupId, IdempotencyKey, Key, RequestId, Revision, TaskId};
+use plimsoll_core::{CommitId, Fence, GroupId, IdempotencyKey, Key, Revision, TaskId};
 
 use crate::{at, moment_at, secs, worker};
 
@@ -28,8 +29,13 @@ struct Maps {
     revision: u64,
 }
 
-/// What a commit was answered, and what is to be told of it.
-type Answer = Result<Applied, Refused>;
+/// Commits that were decided and are not applied yet.
+struct Decided {
+    answers: Vec<Result<Applied>>,
+    rows: Rows,
+    /// What was loaded, round by round.
+    rounds: Vec<BTreeSet<RowId>>,
+}
 
 impl Maps {
     fn new() -> Self {
@@ -55,53 +61,66 @@ impl Maps {
         }
     }
 
-    /// Loads what the commits miss, and answers in how many rounds, and what.
-    fn load_missing(&self, commits: &[Commit], rows: &mut Rows) -> (usize, BTreeSet<RowId>) {
-        let mut loaded = BTreeSet::new();
-        for round in 0.. {
-            let missing = decide::missing(commits, rows, self.moment());
-            if missing.is_empty() {
-                return (round, loaded);
+    /// Decides commits over shared rows, as a store does that loads many rows at once.
+    fn decide(&self, commits: &[Commit]) -> Decided {
+        let (mut rows, mut rounds) = (Rows::default(), Vec::new());
+        loop {
+            match decide::batch(commits, &mut rows, self.moment()) {
+                Ok(answers) => {
+                    return Decided {
+                        answers,
+                        rows,
+                        rounds,
+                    };
+                }
+                Err(missing) => {
+                    assert!(
+                        !missing.is_empty(),
+                        "nothing is decided, nothing is missing"
+                    );
+                    assert_eq!(written(&rows), written(&Rows::default()));
+                    // To load a row twice is a fault, so these are new and few enough to end.
+                    missing.iter().for_each(|id| self.load(id, &mut rows));
+                    rounds.push(missing);
+                }
             }
-            missing.iter().for_each(|id| self.load(id, rows));
-            loaded.extend(missing);
         }
-        unreachable!("every round loads rows, and there are finitely many")
     }
 
-    /// Decides a commit over rows that are loaded, without applying it.
-    fn decide(&mut self, commit: &Commit, rows: &mut Rows) -> Answer {
-        let answer = decide::commit(commit, rows, self.moment());
-        self.revision += 1;
-        if let (Some(id), Ok(applied)) = (commit.id, &answer)
-            && !applied.receipt.repeated
-        {
-            self.receipts.insert(id, applied.receipt.clone());
-            rows.commits.load(id, Some(applied.receipt.clone()));
+    /// Decides one commit, as a store does that loads a row when it is asked for. Answers also
+    /// what was loaded.
+    fn decide_alone(&self, commit: &Commit, rows: &mut Rows) -> (Result<Applied>, BTreeSet<RowId>) {
+        let mut loaded: BTreeSet<RowId> = (decide::footprint(commit).into_iter())
+            .filter(|id| !rows.is_loaded(id))
+            .collect();
+        loaded.iter().for_each(|id| self.load(id, rows));
+        loop {
+            match decide::commit(commit, rows, self.moment()) {
+                Ok(applied) => return (Ok(applied), loaded),
+                Err(Refused::Error(error)) => return (Err(error), loaded),
+                Err(Refused::Missing(id)) => {
+                    self.load(&id, rows);
+                    loaded.insert(id);
+                }
+            }
         }
-        answer
     }
 
     /// Makes one commit.
-    fn commit(&mut self, commit: &Commit) -> Answer {
+    fn commit(&mut self, commit: &Commit) -> Result<Applied> {
         let mut rows = Rows::default();
-        self.load_missing(std::slice::from_ref(commit), &mut rows);
-        let answer = self.decide(commit, &mut rows);
+        let (answer, _) = self.decide_alone(commit, &mut rows);
+        self.revision += 1;
         self.apply(rows);
         answer
     }
 
     /// Makes commits over shared rows, which are written at the end.
-    fn batch(&mut self, commits: &[Commit]) -> Vec<Answer> {
-        let mut rows = Rows::default();
-        let answers = (commits.iter())
-            .map(|commit| {
-                self.load_missing(std::slice::from_ref(commit), &mut rows);
-                self.decide(commit, &mut rows)
-            })
-            .collect();
-        self.apply(rows);
-        answers
+    fn batch(&mut self, commits: &[Commit]) -> Vec<Result<Applied>> {
+        let decided = self.decide(commits);
+        self.revision += commits.len() as u64;
+        self.apply(decided.rows);
+        decided.answers
     }
 
     fn apply(&mut self, rows: Rows) {
@@ -117,14 +136,16 @@ impl Maps {
         rows.groups
             .into_written()
             .for_each(|row| put(&mut self.groups, row));
+        rows.commits
+            .into_written()
+            .for_each(|row| put(&mut self.receipts, row));
     }
 
     /// A worker claims whatever it can.
     fn claim_all(&mut self) {
         let m = self.moment();
         for task in self.tasks.values_mut() {
-            let request = RequestId::from_u128(1);
-            let claimed = task::claim(task, &worker("w"), secs(30), request, &m);
+            let claimed = task::claim(task, &worker("w"), secs(30), &m);
             if let Ok(Verdict::Changed(after, _)) = claimed {
                 *task = *after;
             }
@@ -159,11 +180,12 @@ fn put<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
 fn written(rows: &Rows) -> String {
     let rows = rows.clone();
     format!(
-        "{:?} {:?} {:?} {:?}",
+        "{:?} {:?} {:?} {:?} {:?}",
         rows.records.into_written().collect::<Vec<_>>(),
         rows.keys.into_written().collect::<Vec<_>>(),
         rows.tasks.into_written().collect::<Vec<_>>(),
         rows.groups.into_written().collect::<Vec<_>>(),
+        rows.commits.into_written().collect::<Vec<_>>(),
     )
 }
 

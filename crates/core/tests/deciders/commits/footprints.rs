@@ -141,12 +141,14 @@ fn what_is_missing_is_first_what_the_commits_name() {
     let mut rows = Rows::default();
     let m = moment_at(at(1), 1);
     let both = of([RowId::Record(record("a")), RowId::Record(record("b"))]);
-    assert_eq!(decide::missing(&commits, &rows, m), both);
+    assert_eq!(decide::batch(&commits, &mut rows, m), Err(both));
     rows.records.load(record("a"), None);
     let other = of([RowId::Record(record("b"))]);
-    assert_eq!(decide::missing(&commits, &rows, m), other);
+    assert_eq!(decide::batch(&commits, &mut rows, m), Err(other));
     rows.records.load(record("b"), None);
-    assert_eq!(decide::missing(&commits, &rows, m), of([]));
+    let answers = decide::batch(&commits, &mut rows, m).unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(answers.len(), 2);
 }
 
 #[test]

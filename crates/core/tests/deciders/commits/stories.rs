@@ -245,10 +245,10 @@ fn a_commit_is_refused_as_a_whole_and_names_its_guard() {
         .guard(Guard::RecordAbsent(record("r")))
         .guard(guard.clone())
         .write(cancel(1));
-    let refused = Refused::Error(Conflict::Guard { index: 1, guard }.into());
-    assert_eq!(maps.commit(&guarded), Err(refused));
+    let refused = Conflict::Guard { index: 1, guard };
+    assert_eq!(maps.commit(&guarded), Err(refused.into()));
     let late = Commit::of(cancel(1)).write(Write::Promote(id(9)));
-    let Err(Refused::Error(Error::NotFound(_))) = maps.commit(&late) else {
+    let Err(Error::NotFound(_)) = maps.commit(&late) else {
         panic!("not refused");
     };
     assert_eq!(
@@ -293,7 +293,7 @@ fn a_retry_needs_the_key_again() {
         status: Status::Pending,
     };
     let refused = maps.commit(&Commit::of(retry(1)));
-    assert_eq!(refused, Err(Refused::Error(taken.into())));
+    assert_eq!(refused, Err(taken.into()));
     maps.done(Commit::of(cancel(2)));
     maps.done(Commit::of(retry(1)));
     assert_eq!(maps.keys[&key("k")], id(1));
