@@ -1,17 +1,22 @@
 //! Whole commits: which rows they need, and that a batch is a sequence of singles.
 
+mod batches;
 mod footprints;
 mod histories;
+mod joins;
 mod stories;
+mod successors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_core::change::{Change, TaskEvent};
 use plimsoll_core::decide::task::{self, Verdict};
 use plimsoll_core::decide::{self, Applied, Moment, Refused, RowId, Rows, Written};
 use plimsoll_core::error::Result;
-use plimsoll_core::group::Group;
+use plimsoll_core::group::{Group, NewGroup};
+use plimsoll_core::ids::Jitter;
 use plimsoll_core::record::Record;
-use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::store::{Cancel, Commit, Ending, FailRetry, Receipt, Retry, Settle, Write};
 use plimsoll_core::task::{Holder, Lane, NewTask, Task};
 use plimsoll_core::{CommitId, Fence, GroupId, IdempotencyKey, Key, Revision, TaskId};
 
@@ -189,6 +194,16 @@ fn written(rows: &Rows) -> String {
     )
 }
 
+/// What happened to tasks, in order.
+fn task_events(applied: &Applied) -> Vec<(TaskId, TaskEvent)> {
+    (applied.changes.iter())
+        .filter_map(|change| match change {
+            Change::Task(change) => Some((change.id, change.event)),
+            _ => None,
+        })
+        .collect()
+}
+
 fn id(number: u128) -> TaskId {
     TaskId::from_u128(number)
 }
@@ -224,4 +239,50 @@ fn holder(number: u128, fence: u64) -> Holder {
 
 fn revision(number: u64) -> Revision {
     Revision::new(number)
+}
+
+fn submit(new: NewTask) -> Write {
+    Write::Submit(Box::new(new))
+}
+
+fn cancel(number: u128) -> Write {
+    Write::Cancel(Cancel {
+        task: id(number),
+        reason: None,
+    })
+}
+
+fn retry(number: u128) -> Write {
+    Write::Retry(Retry {
+        task: id(number),
+        force: true,
+        delay: secs(0),
+    })
+}
+
+fn settle(number: u128, fence: u64, how: Ending) -> Write {
+    Write::Settle(Settle {
+        holder: holder(number, fence),
+        how,
+    })
+}
+
+fn complete(number: u128) -> Write {
+    settle(number, 1, Ending::Complete { result: None })
+}
+
+fn fail(number: u128) -> Write {
+    settle(number, 1, fatal())
+}
+
+fn fatal() -> Ending {
+    Ending::Fail {
+        error: "broken".into(),
+        retry: FailRetry::Fatal,
+        jitter: Jitter::default(),
+    }
+}
+
+fn open(text: &str) -> Write {
+    Write::OpenGroup(Box::new(NewGroup::new(group(text))))
 }

@@ -1,152 +1,106 @@
 //! What single rules of deciders come to once they meet in commits.
 
-use plimsoll_core::change::{Change, Removal, TaskEvent};
+use plimsoll_core::change::{Change, Removal};
 use plimsoll_core::error::{Conflict, Error};
-use plimsoll_core::group::NewGroup;
-use plimsoll_core::ids::Jitter;
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{
-    Cancel, Ending, FailRetry, Guard, Merge, Outcome, Put, Retry, Settle, SubmitOutcome, Submitted,
-    Write,
-};
-use plimsoll_core::task::{KeyLifetime, OnConflict, Status};
+use plimsoll_core::store::{Guard, Merge, Outcome, Put, SubmitOutcome, Submitted};
+use plimsoll_core::{Limits, Timestamp};
 
 use super::*;
 use crate::name;
 
-fn submit(new: NewTask) -> Write {
-    Write::Submit(Box::new(new))
-}
-
-fn cancel(number: u128) -> Write {
-    Write::Cancel(Cancel {
-        task: id(number),
-        reason: None,
-    })
-}
-
-fn retry(number: u128) -> Write {
-    Write::Retry(Retry {
-        task: id(number),
-        force: true,
-        delay: secs(0),
-    })
-}
-
-fn settle(number: u128, fence: u64, how: Ending) -> Write {
-    Write::Settle(Settle {
-        holder: holder(number, fence),
-        how,
-    })
-}
-
-fn complete(number: u128) -> Write {
-    settle(number, 1, Ending::Complete { result: None })
-}
-
-fn fail(number: u128) -> Write {
-    let how = Ending::Fail {
-        error: "broken".into(),
-        retry: FailRetry::Fatal,
-        jitter: Jitter::default(),
-    };
-    settle(number, 1, how)
-}
-
-fn open(text: &str) -> Write {
-    Write::OpenGroup(Box::new(NewGroup::new(group(text))))
-}
-
-/// A task that takes the key over from whoever holds it.
-fn successor(number: u128) -> NewTask {
-    let policy = OnConflict::CancelAndReplace;
-    task(number).key_with(key("k"), KeyLifetime::WhileActive, policy)
-}
-
-/// Task 1 runs with the key, was asked to stop, and task 2 waits for it.
-fn replaced_while_running() -> Maps {
+#[test]
+fn a_failure_task_is_submitted_for_each_time_that_a_task_fails_for_good() {
     let mut maps = Maps::new();
-    maps.done(Commit::of(submit(successor(1))));
-    maps.claim_all();
-    maps.done(Commit::of(submit(successor(2))));
-    assert_eq!(maps.tasks[&id(1)].status, Status::Claimed);
-    assert_eq!(maps.tasks[&id(2)].waiting.as_ref().unwrap().on, id(1));
-    maps
+    let alarm = Some(Box::new(task(50)));
+    maps.done(Commit::of(submit(NewTask {
+        on_failure: alarm,
+        ..task(1)
+    })));
+    let fired = |maps: &Maps| {
+        let ids = (0..4).map(|n| id(50).nth(n));
+        ids.filter(|id| maps.tasks.contains_key(id)).count()
+    };
+    // Cancelled in between, which is no failure.
+    for (fence, how, alarms) in [
+        (1, fatal(), 1),
+        (2, Ending::Cancel { reason: None }, 1),
+        (3, fatal(), 2),
+    ] {
+        maps.claim_all();
+        maps.done(Commit::of(settle(1, fence, how)));
+        assert_eq!(fired(&maps), alarms, "after attempt {fence}");
+        maps.done(Commit::of(retry(1)));
+    }
+    assert_eq!(maps.tasks[&id(1)].defeats, 2);
+    assert!(maps.tasks.contains_key(&id(50).nth(1)));
 }
 
 #[test]
-fn a_successor_runs_once_the_task_it_replaces_has_ended() {
-    let mut maps = replaced_while_running();
-    let applied = maps.done(Commit::of(complete(1)));
-    assert_eq!(maps.tasks[&id(1)].status, Status::Completed);
-    assert_eq!(maps.tasks[&id(2)].status, Status::Pending);
-    let events: Vec<TaskEvent> = (applied.changes.iter())
-        .map(|change| match change {
-            Change::Task(change) => change.event,
+fn what_follows_from_a_settle_is_submitted_also_at_the_end_of_time() {
+    let mut maps = Maps::new();
+    maps.done(Commit::of(submit(NewTask {
+        on_failure: Some(Box::new(task(50).after(secs(60)))),
+        ..task(1)
+    })));
+    maps.claim_all();
+    maps.now = u64::MAX;
+    maps.done(Commit::of(fail(1)));
+    assert_eq!(maps.tasks[&id(50)].runnable_at, Timestamp::MAX);
+}
+
+#[test]
+fn an_input_that_turns_out_to_be_wrong_is_blamed_on_its_write() {
+    let mut maps = Maps::new();
+    maps.done(Commit::of(submit(task(1))));
+    maps.claim_all();
+    maps.now = u64::MAX;
+    let snooze = Ending::Snooze { delay: secs(1) };
+    let put = Put::new(record("r"), fields([("n", "1")]).unwrap());
+    for (field, write) in [
+        ("writes[1].delay", settle(1, 1, snooze)),
+        ("writes[1].ttl", Write::Put(put.ttl(secs(1)))),
+        ("writes[1].due", submit(task(2).after(secs(1)))),
+    ] {
+        let commit = Commit::of(Write::Delete(record("s"))).write(write);
+        match maps.commit(&commit) {
+            Err(Error::Invalid(invalid)) => assert_eq!(invalid.field, field),
             other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(events, [TaskEvent::Completed, TaskEvent::Unblocked]);
+        }
+    }
 }
 
 #[test]
-fn whoever_replaces_a_waiting_task_waits_in_its_place() {
-    let mut maps = replaced_while_running();
-    maps.done(Commit::of(submit(successor(3))));
-    assert_eq!(maps.tasks[&id(2)].status, Status::Cancelled);
-    assert_eq!(maps.tasks[&id(3)].waiting.as_ref().unwrap().on, id(1));
-    maps.done(Commit::of(complete(1)));
-    assert_eq!(maps.tasks[&id(3)].status, Status::Pending);
-}
-
-#[test]
-fn a_key_is_not_free_while_a_task_that_was_replaced_still_runs() {
-    let mut maps = replaced_while_running();
-    maps.done(Commit::of(cancel(2)));
-    let _ = maps.commit(&Commit::of(submit(successor(3))));
-    let runs = |number| {
-        (maps.tasks.get(&id(number)))
-            .is_some_and(|task| !task.status.is_terminal() && task.waiting.is_none())
+fn a_commit_that_would_leave_more_than_a_transaction_holds_is_refused() {
+    let limits = |commit_bytes_max| Limits {
+        commit_bytes_max,
+        ..Limits::default()
     };
-    assert!(runs(1) && !runs(3), "1 and 3 have the same key");
-}
-
-#[test]
-fn a_retried_successor_still_waits_for_the_task_it_replaces() {
-    let mut maps = replaced_while_running();
-    maps.done(Commit::of(cancel(2)));
-    let _ = maps.commit(&Commit::of(retry(2)));
-    let second = &maps.tasks[&id(2)];
-    let runs = !second.status.is_terminal() && second.waiting.is_none();
-    assert!(!runs, "1 and 2 have the same key");
-}
-
-#[test]
-fn a_task_that_gets_a_successor_says_when_it_was_written() {
     let mut maps = Maps::new();
-    maps.done(Commit::of(submit(successor(1))));
-    maps.claim_all();
-    maps.done(Commit::of(cancel(1)));
-    maps.now += 10;
-    maps.done(Commit::of(submit(successor(2))));
-    let first = &maps.tasks[&id(1)];
-    assert_eq!(first.successor, Some(id(2)));
-    assert_eq!(first.revision, revision(maps.revision));
-    assert_eq!(first.modified_at, at(maps.now));
-}
-
-#[test]
-fn members_of_a_group_that_was_deleted_count_nowhere() {
-    let mut maps = Maps::new();
-    maps.done(Commit::of(open("g")));
-    maps.done(Commit::of(submit(task(1).group(group("g")))));
-    maps.done(Commit::of(Write::DeleteGroup(group("g"))));
-    maps.done(Commit::of(open("g")).write(submit(task(2).group(group("g")))));
-    maps.done(Commit::of(Write::Seal(group("g"))));
-    maps.done(Commit::of(cancel(1)));
-    let found = &maps.groups[&group("g")];
-    assert_eq!((found.spawned, found.done), (1, 0), "task 2 has not ended");
-    assert_eq!(found.drained_at, None);
+    for text in ["r", "s"] {
+        let put = Put::new(record(text), fields([("n", "12345")]).unwrap());
+        maps.done(Commit::of(Write::Put(put)));
+    }
+    // Each merge is small; what they leave is two keys with seven bytes and eight in all.
+    let merge = |text| Write::Merge(Merge::new(record(text)).set(fields([("m", "")]).unwrap()));
+    let commit = Commit::of(merge("r")).write(merge("s"));
+    for (max, allowed) in [(16, true), (15, false)] {
+        let limits = limits(max);
+        let m = Moment {
+            limits: &limits,
+            ..maps.moment()
+        };
+        let mut rows = Rows::default();
+        (decide::footprint(&commit).iter()).for_each(|id| maps.load(id, &mut rows));
+        let answer = decide::commit(&commit, &mut rows, m);
+        if allowed {
+            assert!(answer.is_ok(), "{answer:?}");
+        } else {
+            let too_large = Conflict::CommitTooLarge { bytes: 16, max };
+            assert_eq!(answer, Err(too_large.into()));
+            assert_eq!(written(&rows), written(&Rows::default()));
+        }
+    }
 }
 
 #[test]
@@ -277,55 +231,4 @@ fn a_settle_that_was_applied_answers_its_first_result_with_all_of_its_commit() {
     assert_eq!(second.receipt.outcomes[2], Outcome::Submitted(submitted));
     assert_eq!(second.changes, []);
     assert_eq!((maps.tasks, maps.records), (before.tasks, before.records));
-}
-
-#[test]
-fn a_retry_needs_the_key_again() {
-    let keyed =
-        |number| task(number).key_with(key("k"), KeyLifetime::WhileActive, OnConflict::Attach);
-    let mut maps = Maps::new();
-    maps.done(Commit::of(submit(keyed(1))));
-    maps.done(Commit::of(cancel(1)));
-    maps.done(Commit::of(submit(keyed(2))));
-    let taken = Conflict::KeyTaken {
-        key: key("k"),
-        holder: id(2),
-        status: Status::Pending,
-    };
-    let refused = maps.commit(&Commit::of(retry(1)));
-    assert_eq!(refused, Err(taken.into()));
-    maps.done(Commit::of(cancel(2)));
-    maps.done(Commit::of(retry(1)));
-    assert_eq!(maps.keys[&key("k")], id(1));
-}
-
-#[test]
-fn rows_that_a_commit_needs_after_another_one_are_missing_before_both() {
-    let mut maps = Maps::new();
-    maps.done(Commit::of(submit(task(1).key(key("k")))));
-    maps.claim_all();
-    let commits = [Commit::of(fail(1)), Commit::of(retry(1))];
-    let mut rows = Rows::default();
-    maps.load_missing(&commits, &mut rows);
-    for commit in &commits {
-        let answer = maps.decide(commit, &mut rows);
-        assert!(answer.is_ok(), "{answer:?}");
-    }
-}
-
-#[test]
-fn many_writes_of_one_commit_are_loaded_in_a_few_rounds() {
-    let mut maps = Maps::new();
-    for number in 0..20 {
-        let text = format!("g{number}");
-        let member = submit(task(number).group(group(&text)));
-        maps.done(Commit::of(open(&text)).write(member));
-    }
-    maps.claim_all();
-    let commit = (0..20).fold(Commit::new(), |commit, number| {
-        commit.write(complete(number))
-    });
-    let (rounds, loaded) = maps.load_missing(&[commit], &mut Rows::default());
-    assert_eq!(loaded.len(), 40);
-    assert!(rounds <= 3, "{rounds} rounds");
 }

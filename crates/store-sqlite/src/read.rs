@@ -1,0 +1,374 @@
+//! The reading methods, each in one snapshot.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::change::{Change, Entry};
+use plimsoll_core::error::NotFound;
+use plimsoll_core::limits::{PAGE_BYTES_MAX, ROWS_EXAMINED_MAX};
+use plimsoll_core::record::Record;
+use plimsoll_core::store::{
+    ChangePage, Changes, Counts, Cursor, DueNow, LaneCounts, List, LogPage, Logs, Page, Pager,
+    Scan, Selector, Start,
+};
+use plimsoll_core::task::{Lane, Status, Task};
+use plimsoll_core::{Error, Fence, IdempotencyKey, Key, Name, Position, TaskId, Timestamp};
+use rusqlite::{Connection, params};
+
+use crate::codec::{Id, decode, signed, status_code, status_from, timestamp, unsigned};
+use crate::error::{Answer, Fault};
+use crate::rows::{self, DONE_COLUMNS, TASK_COLUMNS};
+use crate::transaction::find_lane;
+
+/// The inner error is the caller's, the outer one the file's.
+type Read<T> = Answer<Result<T, Error>>;
+
+/// Leaves a function with an answer that holds the caller's error.
+macro_rules! ours {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return Ok(Err(error.into())),
+        }
+    };
+}
+
+pub(crate) fn scan(
+    connection: &Connection,
+    ns: i64,
+    scan: &Scan,
+    now: Timestamp,
+) -> Read<Page<Record>> {
+    let after = ours!(Cursor::place(scan.cursor.as_ref(), &scan.scope(), |text| {
+        Key::new(text).ok()
+    }));
+    let mut statement = connection.prepare_cached(match after {
+        Some(_) => {
+            "SELECT key, fields, revision, modified_at, expires_at FROM records \
+             WHERE ns = ? AND key > ? ORDER BY key"
+        }
+        None => {
+            "SELECT key, fields, revision, modified_at, expires_at FROM records \
+             WHERE ns = ? AND key >= ? ORDER BY key"
+        }
+    })?;
+    let mut last = after;
+    let from = last
+        .as_ref()
+        .map_or(scan.prefix.as_str(), Key::as_str)
+        .to_owned();
+    let mut found = statement.query(params![ns, from])?;
+    let mut pager = Pager::new(scan.scope(), scan.limit);
+    while let Some(row) = found.next()? {
+        let record = rows::record_from(row)?;
+        if !scan.prefix.matches(record.key.as_str())
+            || pager.is_full(last.as_ref().map(Key::to_string))
+        {
+            break;
+        }
+        last = Some(record.key.clone());
+        let shown = !record.is_expired(now)
+            && scan
+                .filters
+                .iter()
+                .all(|filter| filter.matches(&record.fields));
+        let size = record.size();
+        pager.take(shown.then_some(record), size);
+    }
+    Ok(Ok(pager.finish()))
+}
+
+pub(crate) fn list(connection: &Connection, ns: i64, list: &List) -> Read<Page<Task>> {
+    match &list.selector {
+        Selector::Lane(lane, status) => list_lane(connection, ns, lane, *status, list),
+        Selector::Group(group) => list_ids(connection, ns, MEMBERS, group.as_str(), list),
+        Selector::Owner(owner) => list_ids(connection, ns, OWNERS, owner.as_str(), list),
+        Selector::Key(prefix) => list_keys(connection, ns, prefix.as_str(), list),
+    }
+}
+
+const MEMBERS: &str =
+    "SELECT id FROM members WHERE ns = ? AND \"group\" = ? AND id > ? ORDER BY id";
+const OWNERS: &str = "SELECT id FROM owners WHERE ns = ? AND owner = ? AND id > ? ORDER BY id";
+
+fn show(pager: &mut Pager<Task>, task: Option<Task>, list: &List) {
+    let task = task.filter(|task| list.filter.matches(task));
+    let size = task.as_ref().map_or(0, Task::size);
+    pager.take(task, size);
+}
+
+/// The id after which a page begins, as a blob; none sorts before all.
+fn after_id(list: &List) -> Result<(Option<TaskId>, Vec<u8>), Error> {
+    let after = Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
+        TaskId::parse(text).ok()
+    })?;
+    let blob = after.map_or(Vec::new(), |id| id.as_u128().to_be_bytes().to_vec());
+    Ok((after, blob))
+}
+
+fn list_lane(
+    connection: &Connection,
+    ns: i64,
+    lane: &Lane,
+    status: Status,
+    list: &List,
+) -> Read<Page<Task>> {
+    let (mut last, from) = ours!(after_id(list));
+    let mut pager = Pager::new(list.scope(), list.limit);
+    let Some(number) = find_lane(connection, ns, lane)? else {
+        return Ok(Ok(pager.finish()));
+    };
+    // Claimed tasks are few: the index of leases finds them however many others wait. Failed and
+    // cancelled ones have an index of their own; the rest are most of their table.
+    let statement = match status {
+        Status::Scheduled | Status::Pending => format!(
+            "SELECT {TASK_COLUMNS}, t.status FROM tasks t JOIN specs s ON s.ns = t.ns AND s.id = t.id \
+             WHERE t.lane = ?1 AND t.id > ?2 AND ?3 = ?3 AND ?4 = ?4 ORDER BY t.id"
+        ),
+        Status::Claimed => format!(
+            "SELECT {TASK_COLUMNS}, t.status FROM tasks t INDEXED BY tasks_leased \
+             JOIN specs s ON s.ns = t.ns AND s.id = t.id \
+             WHERE t.ns = ?3 AND t.status = 2 AND t.lane = ?1 AND t.id > ?2 AND ?4 = ?4 ORDER BY t.id"
+        ),
+        Status::Completed => format!(
+            "SELECT {DONE_COLUMNS}, d.status FROM done d JOIN specs s ON s.ns = d.ns AND s.id = d.id \
+             WHERE d.lane = ?1 AND d.id > ?2 AND ?3 = ?3 AND ?4 = ?4 ORDER BY d.id"
+        ),
+        Status::Failed | Status::Cancelled => format!(
+            "SELECT {DONE_COLUMNS}, d.status FROM done d INDEXED BY done_badly \
+             JOIN specs s ON s.ns = d.ns AND s.id = d.id \
+             WHERE d.lane = ?1 AND d.status = ?4 AND d.status > 3 AND d.id > ?2 AND ?3 = ?3 ORDER BY d.id"
+        ),
+    };
+    let mut statement = connection.prepare_cached(&statement)?;
+    let mut found = statement.query(params![number, from, ns, status_code(status)])?;
+    while let Some(row) = found.next()? {
+        if pager.is_full(last.map(|id| id.to_string())) {
+            break;
+        }
+        last = Some(row.get::<_, Id>(0)?.task());
+        if row.get::<_, i64>(4)? == status_code(status) {
+            show(&mut pager, Some(rows::task_from(row)?), list);
+        } else {
+            pager.take(None, 0);
+        }
+    }
+    Ok(Ok(pager.finish()))
+}
+
+fn list_ids(
+    connection: &Connection,
+    ns: i64,
+    statement: &str,
+    of: &str,
+    list: &List,
+) -> Read<Page<Task>> {
+    let (mut last, from) = ours!(after_id(list));
+    let mut pager = Pager::new(list.scope(), list.limit);
+    let mut statement = connection.prepare_cached(statement)?;
+    let mut found = statement.query(params![ns, of, from])?;
+    while let Some(row) = found.next()? {
+        if pager.is_full(last.map(|id| id.to_string())) {
+            break;
+        }
+        let id = row.get::<_, Id>(0)?.task();
+        last = Some(id);
+        show(&mut pager, rows::task(connection, ns, id)?, list);
+    }
+    Ok(Ok(pager.finish()))
+}
+
+fn list_keys(connection: &Connection, ns: i64, prefix: &str, list: &List) -> Read<Page<Task>> {
+    let after = ours!(Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
+        IdempotencyKey::new(text).ok().map(|key| key.to_string())
+    }));
+    let mut statement = connection.prepare_cached(match after {
+        Some(_) => "SELECT key, task FROM keys WHERE ns = ? AND key > ? ORDER BY key",
+        None => "SELECT key, task FROM keys WHERE ns = ? AND key >= ? ORDER BY key",
+    })?;
+    let mut last = after;
+    let from = last.clone().unwrap_or_else(|| prefix.to_owned());
+    let mut found = statement.query(params![ns, from])?;
+    let mut pager = Pager::new(list.scope(), list.limit);
+    while let Some(row) = found.next()? {
+        let key: String = row.get(0)?;
+        if !key.starts_with(prefix) || pager.is_full(last.clone()) {
+            break;
+        }
+        last = Some(key);
+        let id = row.get::<_, Id>(1)?.task();
+        show(&mut pager, rows::task(connection, ns, id)?, list);
+    }
+    Ok(Ok(pager.finish()))
+}
+
+pub(crate) fn counts(connection: &Connection, ns: i64, counts: &Counts) -> Answer<Vec<LaneCounts>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT l.queue, l.kind, c.status, c.tasks FROM lanes l JOIN counts c ON c.lane = l.lane \
+         WHERE l.ns = ?1 AND c.tasks > 0 \
+           AND (?2 IS NULL OR l.queue = ?2) AND (?3 IS NULL OR l.kind = ?3)",
+    )?;
+    let queue = counts.queue.as_ref().map(Name::as_str);
+    let kind = counts.kind.as_ref().map(Name::as_str);
+    let mut found = statement.query(params![ns, queue, kind])?;
+    let mut lanes: BTreeMap<Lane, BTreeMap<Status, u64>> = BTreeMap::new();
+    while let Some(row) = found.next()? {
+        let lane = Lane::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+        let lane = lane.map_err(|error| Fault::Corrupt(error.to_string()))?;
+        let by_status = lanes.entry(lane).or_default();
+        by_status.insert(status_from(row.get(2)?)?, unsigned(row.get(3)?)?);
+    }
+    Ok((lanes.into_iter())
+        .map(|(lane, by_status)| LaneCounts { lane, by_status })
+        .collect())
+}
+
+pub(crate) fn logs(connection: &Connection, ns: i64, logs: &Logs) -> Read<LogPage> {
+    let after = Cursor::place(logs.cursor.as_ref(), &logs.scope(), |text| {
+        text.parse::<i64>().ok()
+    });
+    let mut next = ours!(after).unwrap_or(0);
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, level, line FROM logs WHERE ns = ? AND task = ? AND seq > ? ORDER BY seq",
+    )?;
+    let mut found = statement.query(params![ns, Id::from(logs.task), next])?;
+    let (mut lines, mut bytes, mut examined, mut more) = (Vec::new(), 0, 0, false);
+    while let Some(row) = found.next()? {
+        if lines.len() >= logs.limit || bytes >= PAGE_BYTES_MAX || examined >= ROWS_EXAMINED_MAX {
+            more = true;
+            break;
+        }
+        next = row.get(0)?;
+        examined += 1;
+        if row.get::<_, i64>(1)? >= logs.level as i64 {
+            let line = rows::blob(row, 2)?;
+            bytes += line.len();
+            lines.push(decode(&format!("log of task {}", logs.task), line)?);
+        }
+    }
+    Ok(Ok(LogPage {
+        lines,
+        next: Cursor::new(&logs.scope(), next),
+        more,
+    }))
+}
+
+pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Read<ChangePage> {
+    let (newest, compacted): (i64, i64) = connection
+        .prepare_cached("SELECT position, compacted FROM namespaces WHERE ns = ?")?
+        .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let start = match changes.start {
+        Start::Oldest => compacted,
+        Start::Newest => newest,
+        Start::After(position) if signed(position.get()) < compacted => {
+            let oldest = Position::new(unsigned(compacted)?);
+            return Ok(Err(NotFound::History { oldest }.into()));
+        }
+        Start::After(position) => signed(position.get()),
+    };
+    let mut statement = connection.prepare_cached(
+        "SELECT position, at, changes FROM history WHERE ns = ? AND position > ? ORDER BY position",
+    )?;
+    let mut found = statement.query(params![ns, start])?;
+    let mut page = ChangePage {
+        entries: Vec::new(),
+        next: Position::new(unsigned(start)?),
+        more: false,
+    };
+    let (mut shown, mut examined, mut bytes) = (0, 0, 0);
+    while let Some(row) = found.next()? {
+        if shown >= changes.limit || examined >= ROWS_EXAMINED_MAX || bytes >= PAGE_BYTES_MAX {
+            page.more = true;
+            break;
+        }
+        page.next = Position::new(unsigned(row.get(0)?)?);
+        let what = format!("history at {}", page.next);
+        let mut all: Vec<Change> = decode(&what, rows::blob(row, 2)?)?;
+        examined += all.len();
+        all.retain(|change| changes.shows(change));
+        shown += all.len();
+        bytes += all.iter().map(Change::size).sum::<usize>();
+        if !all.is_empty() {
+            page.entries.push(Entry {
+                position: page.next,
+                at: timestamp(row.get(1)?)?,
+                changes: all,
+            });
+        }
+    }
+    Ok(Ok(page))
+}
+
+pub(crate) fn due(
+    connection: &Connection,
+    ns: i64,
+    limit: usize,
+    now: Timestamp,
+) -> Answer<DueNow> {
+    let mut due = DueNow::default();
+    let mut next = Vec::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT runnable_at, id FROM tasks INDEXED BY tasks_due \
+         WHERE ns = ? AND status = 0 ORDER BY runnable_at LIMIT ?",
+    )?;
+    let mut found = statement.query(params![ns, limit as i64 + 1])?;
+    while let Some(row) = found.next()? {
+        let at = timestamp(row.get(0)?)?;
+        if is_overdue(
+            at,
+            now,
+            due.scheduled.len(),
+            limit,
+            &mut next,
+            &mut due.more,
+        ) {
+            due.scheduled.push(row.get::<_, Id>(1)?.task());
+        }
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT until, id, fence FROM tasks INDEXED BY tasks_leased \
+         WHERE ns = ? AND status = 2 ORDER BY until LIMIT ?",
+    )?;
+    let mut found = statement.query(params![ns, limit as i64 + 1])?;
+    while let Some(row) = found.next()? {
+        let at = timestamp(row.get(0)?)?;
+        if is_overdue(at, now, due.expired.len(), limit, &mut next, &mut due.more) {
+            let fence = Fence::new(unsigned(row.get(2)?)?);
+            due.expired.push((row.get::<_, Id>(1)?.task(), fence));
+        }
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT expires_at, key FROM records INDEXED BY records_expiring \
+         WHERE ns = ? AND expires_at IS NOT NULL ORDER BY expires_at LIMIT ?",
+    )?;
+    let mut found = statement.query(params![ns, limit as i64 + 1])?;
+    while let Some(row) = found.next()? {
+        let at = timestamp(row.get(0)?)?;
+        if is_overdue(at, now, due.records.len(), limit, &mut next, &mut due.more) {
+            let key = Key::new(row.get::<_, String>(1)?);
+            due.records
+                .push(key.map_err(|error| Fault::Corrupt(error.to_string()))?);
+        }
+    }
+    if due.is_empty() {
+        due.next = next.into_iter().filter(|at| *at < Timestamp::MAX).min();
+    }
+    Ok(due)
+}
+
+/// Whether a row of an index by time is overdue and still within the limit. One that is not tells
+/// when the next is, or that there is more.
+fn is_overdue(
+    at: Timestamp,
+    now: Timestamp,
+    found: usize,
+    limit: usize,
+    next: &mut Vec<Timestamp>,
+    more: &mut bool,
+) -> bool {
+    if at > now {
+        next.push(at);
+        return false;
+    }
+    *more |= found == limit;
+    found < limit
+}

@@ -1,0 +1,359 @@
+//! Reads and writes single rows.
+
+use std::sync::Arc;
+
+use plimsoll_core::decide::{RowId, Rows};
+use plimsoll_core::group::Group;
+use plimsoll_core::record::Record;
+use plimsoll_core::store::Receipt;
+use plimsoll_core::task::{Task, TaskSpec, TaskState};
+use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Revision, TaskId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::codec::{Id, decode, encode, signed, status_code, timestamp, unsigned};
+use crate::error::{Answer, Fault};
+
+/// Loads a row for the deciders.
+pub(crate) fn load(connection: &Connection, ns: i64, id: RowId, rows: &mut Rows) -> Answer<()> {
+    match id {
+        RowId::Record(key) => {
+            let row = record(connection, ns, &key)?;
+            rows.records.load(key, row);
+        }
+        RowId::Key(key) => {
+            let row = key_holder(connection, ns, &key)?;
+            rows.keys.load(key, row);
+        }
+        RowId::Task(id) => rows.tasks.load(id, task(connection, ns, id)?),
+        RowId::Group(id) => {
+            let row = group(connection, ns, &id)?;
+            rows.groups.load(id, row);
+        }
+        RowId::Commit(id) => rows.commits.load(id, receipt(connection, ns, id)?),
+    }
+    Ok(())
+}
+
+pub(crate) fn record(connection: &Connection, ns: i64, key: &Key) -> Answer<Option<Record>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT key, fields, revision, modified_at, expires_at FROM records WHERE ns = ? AND key = ?",
+    )?;
+    let mut rows = statement.query(params![ns, key.as_str()])?;
+    rows.next()?.map(record_from).transpose()
+}
+
+/// The record in the columns `key, fields, revision, modified_at, expires_at`.
+pub(crate) fn record_from(row: &Row<'_>) -> Answer<Record> {
+    let key = row
+        .get_ref(0)?
+        .as_str()
+        .map_err(|e| Fault::Corrupt(e.to_string()))?;
+    let what = format!("record {key}");
+    let fields = row
+        .get_ref(1)?
+        .as_blob()
+        .map_err(|e| Fault::Corrupt(e.to_string()))?;
+    Ok(Record {
+        key: Key::new(key).map_err(|error| Fault::Corrupt(error.to_string()))?,
+        fields: decode(&what, fields)?,
+        revision: Revision::new(unsigned(row.get(2)?)?),
+        modified_at: timestamp(row.get(3)?)?,
+        expires_at: row.get::<_, Option<i64>>(4)?.map(timestamp).transpose()?,
+    })
+}
+
+pub(crate) fn put_record(
+    connection: &Connection,
+    ns: i64,
+    key: &Key,
+    after: Option<&Record>,
+) -> Answer<()> {
+    let Some(record) = after else {
+        connection
+            .prepare_cached("DELETE FROM records WHERE ns = ? AND key = ?")?
+            .execute(params![ns, key.as_str()])?;
+        return Ok(());
+    };
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            ns,
+            key.as_str(),
+            encode(&record.fields)?,
+            signed(record.revision.get()),
+            record.modified_at.as_micros(),
+            record.expires_at.map(|at| at.as_micros()),
+        ])?;
+    Ok(())
+}
+
+pub(crate) fn key_holder(
+    connection: &Connection,
+    ns: i64,
+    key: &IdempotencyKey,
+) -> Answer<Option<TaskId>> {
+    let id = connection
+        .prepare_cached("SELECT task FROM keys WHERE ns = ? AND key = ?")?
+        .query_row(params![ns, key.as_str()], |row| row.get::<_, Id>(0))
+        .optional()?;
+    Ok(id.map(Id::task))
+}
+
+pub(crate) fn put_key(
+    connection: &Connection,
+    ns: i64,
+    key: &IdempotencyKey,
+    after: Option<TaskId>,
+) -> Answer<()> {
+    match after {
+        Some(task) => connection
+            .prepare_cached("INSERT OR REPLACE INTO keys VALUES (?, ?, ?)")?
+            .execute(params![ns, key.as_str(), Id::from(task)])?,
+        None => connection
+            .prepare_cached("DELETE FROM keys WHERE ns = ? AND key = ?")?
+            .execute(params![ns, key.as_str()])?,
+    };
+    Ok(())
+}
+
+pub(crate) fn group(connection: &Connection, ns: i64, id: &GroupId) -> Answer<Option<Group>> {
+    let mut statement =
+        connection.prepare_cached("SELECT body FROM groups WHERE ns = ? AND id = ?")?;
+    let mut rows = statement.query(params![ns, id.as_str()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    decode(&format!("group {id}"), blob(row, 0)?).map(Some)
+}
+
+pub(crate) fn put_group(
+    connection: &Connection,
+    ns: i64,
+    id: &GroupId,
+    after: Option<&Group>,
+) -> Answer<()> {
+    match after {
+        Some(group) => connection
+            .prepare_cached("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?)")?
+            .execute(params![
+                ns,
+                id.as_str(),
+                group.drained_at.map(|at| at.as_micros()),
+                encode(group)?,
+            ])?,
+        None => connection
+            .prepare_cached("DELETE FROM groups WHERE ns = ? AND id = ?")?
+            .execute(params![ns, id.as_str()])?,
+    };
+    Ok(())
+}
+
+fn receipt(connection: &Connection, ns: i64, id: CommitId) -> Answer<Option<Receipt>> {
+    let mut statement =
+        connection.prepare_cached("SELECT receipt FROM commits WHERE ns = ? AND id = ?")?;
+    let mut rows = statement.query(params![ns, Id(id.as_u128())])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    decode(&format!("receipt of commit {id}"), blob(row, 0)?).map(Some)
+}
+
+/// The columns that [`task_from`] reads, of a task that has not ended.
+pub(crate) const TASK_COLUMNS: &str = "s.id, s.spec, t.state, t.until";
+/// Likewise, of one that has ended.
+pub(crate) const DONE_COLUMNS: &str = "s.id, s.spec, d.state, NULL";
+
+pub(crate) fn task(connection: &Connection, ns: i64, id: TaskId) -> Answer<Option<Task>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT s.id, s.spec, t.state, t.until, s.lane \
+         FROM specs s LEFT JOIN tasks t ON t.lane = s.lane AND t.id = s.id \
+         WHERE s.ns = ? AND s.id = ?",
+    )?;
+    let mut rows = statement.query(params![ns, Id::from(id)])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    if !matches!(row.get_ref(2)?, rusqlite::types::ValueRef::Null) {
+        return task_from(row).map(Some);
+    }
+    let lane: i64 = row.get(4)?;
+    let mut statement =
+        connection.prepare_cached("SELECT state FROM done WHERE lane = ? AND id = ?")?;
+    let mut done = statement.query(params![lane, Id::from(id)])?;
+    let Some(state) = done.next()? else {
+        return Err(Fault::Corrupt(format!("task {id} has no state")));
+    };
+    Ok(Some(Task {
+        spec: Arc::new(decode::<TaskSpec>(&format!("task {id}"), blob(row, 1)?)?),
+        state: decode(&format!("task {id}"), blob(state, 0)?)?,
+    }))
+}
+
+/// The task in the columns of [`TASK_COLUMNS`] or [`DONE_COLUMNS`].
+pub(crate) fn task_from(row: &Row<'_>) -> Answer<Task> {
+    let id = row.get::<_, Id>(0)?.task();
+    let spec: TaskSpec = decode(&format!("task {id}"), blob(row, 1)?)?;
+    let mut state: TaskState = decode(&format!("task {id}"), blob(row, 2)?)?;
+    if let (Some(lease), Some(until)) = (&mut state.lease, row.get::<_, Option<i64>>(3)?) {
+        lease.until = timestamp(until)?;
+    }
+    Ok(Task {
+        spec: Arc::new(spec),
+        state,
+    })
+}
+
+pub(crate) fn blob<'r>(row: &'r Row<'_>, column: usize) -> Answer<&'r [u8]> {
+    let value = row.get_ref(column)?;
+    value
+        .as_blob()
+        .map_err(|error| Fault::Corrupt(error.to_string()))
+}
+
+/// Writes a task that is new or has changed; `lane` is the number of its lane.
+pub(crate) fn put_task(
+    connection: &Connection,
+    ns: i64,
+    lane: i64,
+    before: Option<&Task>,
+    after: &Task,
+) -> Answer<()> {
+    if before.is_none() {
+        insert_spec(connection, ns, lane, &after.spec)?;
+    }
+    let was_active = before.map(|task| !task.status.is_terminal());
+    match (was_active, !after.status.is_terminal()) {
+        (Some(true), true) => update_active(connection, lane, after),
+        (Some(true), false) => {
+            remove_active(connection, lane, after.id())?;
+            insert_done(connection, ns, lane, after)
+        }
+        (Some(false), true) => {
+            remove_done(connection, lane, after.id())?;
+            insert_active(connection, ns, lane, after)
+        }
+        (None, true) => insert_active(connection, ns, lane, after),
+        (None, false) => insert_done(connection, ns, lane, after),
+        (Some(false), false) => {
+            remove_done(connection, lane, after.id())?;
+            insert_done(connection, ns, lane, after)
+        }
+    }
+}
+
+fn insert_spec(connection: &Connection, ns: i64, lane: i64, spec: &TaskSpec) -> Answer<()> {
+    connection
+        .prepare_cached("INSERT INTO specs VALUES (?, ?, ?, ?)")?
+        .execute(params![ns, Id::from(spec.id), lane, encode(spec)?])?;
+    if let Some(group) = &spec.group {
+        connection
+            .prepare_cached("INSERT INTO members VALUES (?, ?, ?)")?
+            .execute(params![ns, group.as_str(), Id::from(spec.id)])?;
+    }
+    if let Some(owner) = &spec.owner {
+        connection
+            .prepare_cached("INSERT INTO owners VALUES (?, ?, ?)")?
+            .execute(params![ns, owner.as_str(), Id::from(spec.id)])?;
+    }
+    Ok(())
+}
+
+fn insert_active(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
+    connection
+        .prepare_cached("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            lane,
+            Id::from(task.id()),
+            ns,
+            status_code(task.status),
+            task.priority.get(),
+            task.runnable_at.as_micros(),
+            task.lease.as_ref().map(|lease| lease.until.as_micros()),
+            signed(task.fence.get()),
+            encode(&task.state)?,
+        ])?;
+    Ok(())
+}
+
+fn update_active(connection: &Connection, lane: i64, task: &Task) -> Answer<()> {
+    connection
+        .prepare_cached(
+            "UPDATE tasks SET status = ?3, priority = ?4, runnable_at = ?5, until = ?6, fence = ?7, \
+             state = ?8 WHERE lane = ?1 AND id = ?2",
+        )?
+        .execute(params![
+            lane,
+            Id::from(task.id()),
+            status_code(task.status),
+            task.priority.get(),
+            task.runnable_at.as_micros(),
+            task.lease.as_ref().map(|lease| lease.until.as_micros()),
+            signed(task.fence.get()),
+            encode(&task.state)?,
+        ])?;
+    Ok(())
+}
+
+/// Moves the end of a lease, and nothing else.
+pub(crate) fn put_lease_end(connection: &Connection, lane: i64, task: &Task) -> Answer<()> {
+    connection
+        .prepare_cached("UPDATE tasks SET until = ?3 WHERE lane = ?1 AND id = ?2")?
+        .execute(params![
+            lane,
+            Id::from(task.id()),
+            task.lease.as_ref().map(|lease| lease.until.as_micros()),
+        ])?;
+    Ok(())
+}
+
+fn remove_active(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
+    connection
+        .prepare_cached("DELETE FROM tasks WHERE lane = ? AND id = ?")?
+        .execute(params![lane, Id::from(id)])?;
+    Ok(())
+}
+
+fn insert_done(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
+    let removable_from = task.removable_from().unwrap_or(task.modified_at);
+    connection
+        .prepare_cached("INSERT INTO done VALUES (?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            lane,
+            Id::from(task.id()),
+            ns,
+            status_code(task.status),
+            removable_from.as_micros(),
+            encode(&task.state)?,
+        ])?;
+    Ok(())
+}
+
+fn remove_done(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
+    connection
+        .prepare_cached("DELETE FROM done WHERE lane = ? AND id = ?")?
+        .execute(params![lane, Id::from(id)])?;
+    Ok(())
+}
+
+/// Removes a finished task with its log.
+pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
+    let id = task.id();
+    remove_done(connection, lane, id)?;
+    connection
+        .prepare_cached("DELETE FROM specs WHERE ns = ? AND id = ?")?
+        .execute(params![ns, Id::from(id)])?;
+    connection
+        .prepare_cached("DELETE FROM logs WHERE ns = ? AND task = ?")?
+        .execute(params![ns, Id::from(id)])?;
+    if let Some(group) = &task.spec.group {
+        connection
+            .prepare_cached("DELETE FROM members WHERE ns = ? AND \"group\" = ? AND id = ?")?
+            .execute(params![ns, group.as_str(), Id::from(id)])?;
+    }
+    if let Some(owner) = &task.spec.owner {
+        connection
+            .prepare_cached("DELETE FROM owners WHERE ns = ? AND owner = ? AND id = ?")?
+            .execute(params![ns, owner.as_str(), Id::from(id)])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Opens connections, creates the schema and checks its version.
+
+use std::time::Duration;
+
+use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::store::Durability;
+use plimsoll_core::{Error, Result};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::config::Config;
+use crate::error::from_sqlite;
+
+/// Marks a file as ours: "Plim".
+const APPLICATION_ID: i64 = 0x506c_696d;
+/// The version of the schema that this program writes.
+const VERSION: i64 = 1;
+/// Older versions have a race that can corrupt the write-ahead log.
+const SQLITE_MIN: i32 = 3_051_003;
+const SCHEMA: &str = include_str!("../sql/schema.sql");
+
+/// The connection of the writer: creates the file and its schema if need be.
+pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
+    if rusqlite::version_number() < SQLITE_MIN {
+        return Err(Error::Unsupported(
+            format!(
+                "SQLite {} is too old: 3.51.3 is needed",
+                rusqlite::version()
+            )
+            .into(),
+        ));
+    }
+    let synchronous = match config.durability {
+        Durability::Disk => "FULL",
+        Durability::System => "NORMAL",
+        Durability::Process | Durability::Majority => {
+            return Err(Error::Unsupported(
+                "a file is durable on disk or with the system: ask for one of these".into(),
+            ));
+        }
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = open(config, flags)?;
+    check(&connection)?;
+    pragma(&connection, "journal_mode", "WAL")?;
+    pragma(&connection, "synchronous", synchronous)?;
+    pragma(&connection, "wal_autocheckpoint", "0")?;
+    pragma(&connection, "cache_size", "-65536")?;
+    pragma(&connection, "temp_store", "MEMORY")?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// A connection that only reads.
+pub(crate) fn open_reader(config: &Config) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open(config, flags)?;
+    pragma(&connection, "cache_size", "-16384")?;
+    Ok(connection)
+}
+
+/// A connection that moves the write-ahead log into the file and watches what others write.
+pub(crate) fn open_watcher(config: &Config) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open(config, flags)?;
+    pragma(&connection, "wal_autocheckpoint", "0")?;
+    Ok(connection)
+}
+
+fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
+    let mut connection = Connection::open_with_flags(&config.path, flags).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection
+        .busy_handler(Some(wait_a_moment))
+        .map_err(failed)?;
+    Ok(connection)
+}
+
+/// SQLite's own waits grow to 100 ms; a group takes less than one.
+#[allow(clippy::disallowed_methods)]
+fn wait_a_moment(times: i32) -> bool {
+    const WAIT: Duration = Duration::from_micros(250);
+    const TIMES_MAX: i32 = 20_000;
+    std::thread::sleep(WAIT);
+    times < TIMES_MAX
+}
+
+fn pragma(connection: &Connection, name: &str, value: &str) -> Result<()> {
+    connection
+        .pragma_update_and_check(None, name, value, |_| Ok(()))
+        .or_else(|error| match error {
+            rusqlite::Error::QueryReturnedNoRows => Ok(()),
+            error => Err(failed(error)),
+        })
+}
+
+fn number(connection: &Connection, name: &str) -> Result<i64> {
+    connection
+        .pragma_query_value(None, name, |row| row.get(0))
+        .map_err(failed)
+}
+
+/// A file that is not empty must be ours, and not newer than we are.
+fn check(connection: &Connection) -> Result<()> {
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    let (application, version) = (
+        number(connection, "application_id")?,
+        number(connection, "user_version")?,
+    );
+    if tables > 0 && application != APPLICATION_ID {
+        return Err(Error::Unsupported(
+            "the file is a database of another program: choose another path".into(),
+        ));
+    }
+    if version > VERSION {
+        return Err(Error::Unsupported(
+            format!(
+                "the file has schema version {version}, this program knows up to {VERSION}: \
+                 use a newer program"
+            )
+            .into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Brings the schema up to date in one transaction, once, however many processes start at once.
+fn migrate(connection: &mut Connection) -> Result<()> {
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(failed)?;
+    check(&transaction)?;
+    if number(&transaction, "user_version")? < 1 {
+        transaction.execute_batch(SCHEMA).map_err(failed)?;
+        pragma(&transaction, "application_id", &APPLICATION_ID.to_string())?;
+        pragma(&transaction, "user_version", &VERSION.to_string())?;
+    }
+    transaction.commit().map_err(failed)
+}
+
+fn failed(error: rusqlite::Error) -> Error {
+    match from_sqlite(&error, Applied::No) {
+        Error::Unavailable(Unavailable { applied, cause }) => Error::Unavailable(Unavailable {
+            applied,
+            cause: format!("cannot open: {cause}"),
+        }),
+        other => other,
+    }
+}

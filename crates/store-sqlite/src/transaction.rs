@@ -1,0 +1,330 @@
+//! One transaction of the writer: any number of calls, decided one after another.
+//!
+//! Whatever a commit writes is decided before the first row is written, so a refused commit
+//! leaves nothing and its neighbours go on. History, counts and the namespace's counters are
+//! written once, at the end.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::change::Change;
+use plimsoll_core::decide::{self, Applied, Moment, Rows};
+use plimsoll_core::log::Line;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Commit, Receipt, Renew, Renewal};
+use plimsoll_core::task::{Lane, Status, Task};
+use plimsoll_core::{CommitId, Error, Limits, Position, Result, Revision, TaskId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::codec::{Id, encode, signed, status_code, unsigned};
+use crate::error::Answer;
+use crate::rows;
+
+/// The numbers of lanes. They never change, so they may be kept.
+pub(crate) type Lanes = BTreeMap<(i64, Lane), i64>;
+
+pub(crate) struct Transaction<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) limits: &'a Limits,
+    lanes: &'a mut Lanes,
+    /// Lanes that this transaction has made: forgotten if it fails.
+    new_lanes: Vec<(i64, Lane)>,
+    namespaces: BTreeMap<i64, Pending>,
+}
+
+/// What a namespace gets at the end of the transaction.
+struct Pending {
+    revision: Revision,
+    position: Position,
+    at: Timestamp,
+    changes: Vec<Change>,
+    counts: BTreeMap<(i64, Status), i64>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(
+        connection: &'a Connection,
+        limits: &'a Limits,
+        lanes: &'a mut Lanes,
+    ) -> Self {
+        Self {
+            connection,
+            limits,
+            lanes,
+            new_lanes: Vec::new(),
+            namespaces: BTreeMap::new(),
+        }
+    }
+
+    /// Decides a commit and writes its rows. The inner error refuses this commit alone.
+    pub(crate) fn commit(
+        &mut self,
+        ns: i64,
+        commit: &Commit,
+        now: Timestamp,
+    ) -> Answer<Result<Receipt>> {
+        if let Err(invalid) = commit.check(self.limits) {
+            return Ok(Err(invalid.into()));
+        }
+        let moment = self.moment(ns, now)?;
+        let mut loaded = Rows::default();
+        let decided = loop {
+            match decide::batch(std::slice::from_ref(commit), &mut loaded, moment) {
+                Ok(decided) => break decided.into_iter().next().unwrap_or(Err(Error::Closed)),
+                Err(missing) => {
+                    for row in missing {
+                        rows::load(self.connection, ns, row, &mut loaded)?;
+                    }
+                }
+            }
+        };
+        let applied = match decided {
+            Ok(applied) => applied,
+            Err(error) => return Ok(Err(error)),
+        };
+        if applied.receipt.repeated {
+            return Ok(Ok(applied.receipt));
+        }
+        self.pending(ns, now)?.revision = moment.revision;
+        self.apply(ns, commit.id, applied, loaded, now).map(Ok)
+    }
+
+    /// What a decision about this namespace depends on.
+    pub(crate) fn moment(&mut self, ns: i64, now: Timestamp) -> Answer<Moment<'a>> {
+        Ok(Moment {
+            now,
+            revision: self.pending(ns, now)?.revision.next(),
+            limits: self.limits,
+        })
+    }
+
+    fn pending(&mut self, ns: i64, now: Timestamp) -> Answer<&mut Pending> {
+        if !self.namespaces.contains_key(&ns) {
+            let (revision, position): (i64, i64) = self
+                .connection
+                .prepare_cached("SELECT revision, position FROM namespaces WHERE ns = ?")?
+                .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let pending = Pending {
+                revision: Revision::new(unsigned(revision)?),
+                position: Position::new(unsigned(position)?),
+                at: now,
+                changes: Vec::new(),
+                counts: BTreeMap::new(),
+            };
+            self.namespaces.insert(ns, pending);
+        }
+        self.namespaces
+            .get_mut(&ns)
+            .ok_or_else(|| crate::error::Fault::Corrupt(format!("namespace {ns} is not open")))
+    }
+
+    fn apply(
+        &mut self,
+        ns: i64,
+        id: Option<CommitId>,
+        applied: Applied,
+        written: Rows,
+        now: Timestamp,
+    ) -> Answer<Receipt> {
+        for row in written.records.into_written() {
+            rows::put_record(self.connection, ns, &row.key, row.after.as_ref())?;
+        }
+        for row in written.keys.into_written() {
+            rows::put_key(self.connection, ns, &row.key, row.after)?;
+        }
+        for row in written.tasks.into_written() {
+            self.put_task(ns, row.before.as_ref(), row.after.as_ref(), now)?;
+        }
+        for row in written.groups.into_written() {
+            rows::put_group(self.connection, ns, &row.key, row.after.as_ref())?;
+        }
+        for (task, line) in &applied.lines {
+            self.append_line(ns, *task, line)?;
+        }
+        let position = self.tell(ns, applied.changes, now)?;
+        let receipt = Receipt {
+            position,
+            ..applied.receipt
+        };
+        if let Some(id) = id {
+            self.connection
+                .prepare_cached("INSERT INTO commits VALUES (?, ?, ?, ?)")?
+                .execute(params![
+                    ns,
+                    Id(id.as_u128()),
+                    now.as_micros(),
+                    encode(&receipt)?
+                ])?;
+        }
+        Ok(receipt)
+    }
+
+    /// Writes a task and counts it.
+    pub(crate) fn put_task(
+        &mut self,
+        ns: i64,
+        before: Option<&Task>,
+        after: Option<&Task>,
+        now: Timestamp,
+    ) -> Answer<()> {
+        let Some(any) = after.or(before) else {
+            return Ok(());
+        };
+        let lane = self.lane(ns, &any.spec.lane)?;
+        match (before, after) {
+            (Some(before), None) => rows::remove_task(self.connection, ns, lane, before)?,
+            (before, Some(after)) => {
+                rows::put_task(self.connection, ns, lane, before, after)?;
+            }
+            (None, None) => {}
+        }
+        let (was, is) = (before.map(|t| t.status), after.map(|t| t.status));
+        if was != is {
+            let counts = &mut self.pending(ns, now)?.counts;
+            for (status, by) in [(was, -1), (is, 1)] {
+                if let Some(status) = status {
+                    *counts.entry((lane, status)).or_default() += by;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps changes for the entry of this transaction, and says where that will be.
+    pub(crate) fn tell(
+        &mut self,
+        ns: i64,
+        changes: Vec<Change>,
+        now: Timestamp,
+    ) -> Answer<Option<Position>> {
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        let pending = self.pending(ns, now)?;
+        pending.changes.extend(changes);
+        Ok(Some(pending.position.next()))
+    }
+
+    /// Uses up the revision that [`moment`](Self::moment) gave.
+    pub(crate) fn use_revision(&mut self, ns: i64, now: Timestamp) -> Answer<()> {
+        let pending = self.pending(ns, now)?;
+        pending.revision = pending.revision.next();
+        Ok(())
+    }
+
+    /// The number of a lane, which is new if need be.
+    pub(crate) fn lane(&mut self, ns: i64, lane: &Lane) -> Answer<i64> {
+        let key = (ns, lane.clone());
+        if let Some(number) = self.lanes.get(&key) {
+            return Ok(*number);
+        }
+        let number = match find_lane(self.connection, ns, lane)? {
+            Some(number) => number,
+            None => {
+                self.connection
+                    .prepare_cached("INSERT INTO lanes (ns, queue, kind) VALUES (?, ?, ?)")?
+                    .execute(params![ns, lane.queue.as_str(), lane.kind.as_str()])?;
+                self.new_lanes.push(key.clone());
+                self.connection.last_insert_rowid()
+            }
+        };
+        self.lanes.insert(key, number);
+        Ok(number)
+    }
+
+    fn append_line(&self, ns: i64, task: TaskId, line: &Line) -> Answer<()> {
+        self.connection
+            .prepare_cached(
+                "INSERT INTO logs \
+                 SELECT ?1, ?2, (SELECT coalesce(max(seq), 0) + 1 FROM logs WHERE ns = ?1 AND task = ?2), ?3, ?4, ?5 \
+                 WHERE true ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                ns,
+                Id::from(task),
+                Id(line.line.id.as_u128()),
+                line.line.level as i64,
+                encode(line)?,
+            ])?;
+        Ok(())
+    }
+
+    /// Prolongs leases.
+    pub(crate) fn renew(&mut self, ns: i64, renew: &Renew, now: Timestamp) -> Answer<Vec<Renewal>> {
+        let mut renewals = Vec::with_capacity(renew.holders.len());
+        for holder in &renew.holders {
+            let task = rows::task(self.connection, ns, holder.task)?;
+            let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
+            if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
+                && let Some(mut task) = task
+                && let Some(lease) = &mut task.lease
+            {
+                lease.until = *until;
+                let lane = self.lane(ns, &task.spec.lane.clone())?;
+                rows::put_lease_end(self.connection, lane, &task)?;
+            }
+            renewals.push(renewal);
+        }
+        Ok(renewals)
+    }
+
+    /// Writes what is written once. What changed of each namespace, for its listeners.
+    pub(crate) fn finish(&mut self) -> Answer<Vec<(i64, Vec<Change>)>> {
+        let mut told = Vec::new();
+        for (ns, pending) in std::mem::take(&mut self.namespaces) {
+            for ((lane, status), by) in pending.counts {
+                if by != 0 {
+                    self.count(lane, status, by)?;
+                }
+            }
+            let mut position = pending.position;
+            if !pending.changes.is_empty() {
+                position = position.next();
+                self.connection
+                    .prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?)")?
+                    .execute(params![
+                        ns,
+                        signed(position.get()),
+                        pending.at.as_micros(),
+                        encode(&pending.changes)?,
+                    ])?;
+            }
+            self.connection
+                .prepare_cached("UPDATE namespaces SET revision = ?2, position = ?3 WHERE ns = ?1")?
+                .execute(params![
+                    ns,
+                    signed(pending.revision.get()),
+                    signed(position.get())
+                ])?;
+            told.push((ns, pending.changes));
+        }
+        Ok(told)
+    }
+
+    fn count(&self, lane: i64, status: Status, by: i64) -> Answer<()> {
+        self.connection
+            .prepare_cached(
+                "INSERT INTO counts VALUES (?1, ?2, ?3) \
+                 ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks",
+            )?
+            .execute(params![lane, status_code(status), by])?;
+        Ok(())
+    }
+
+    /// Forgets what is undone with the transaction.
+    pub(crate) fn forget(self) {
+        for key in self.new_lanes {
+            self.lanes.remove(&key);
+        }
+    }
+}
+
+/// The number of a lane, if it has one.
+pub(crate) fn find_lane(connection: &Connection, ns: i64, lane: &Lane) -> Answer<Option<i64>> {
+    Ok(connection
+        .prepare_cached("SELECT lane FROM lanes WHERE ns = ? AND queue = ? AND kind = ?")?
+        .query_row(
+            params![ns, lane.queue.as_str(), lane.kind.as_str()],
+            |row| row.get(0),
+        )
+        .optional()?)
+}

@@ -1,0 +1,318 @@
+//! The thread that writes: everything that waits shares one transaction and one fsync.
+//!
+//! While a group is being written, callers queue; what has queued by then is the next group. There
+//! is no timer: a lone caller is served at once. A call is answered after its transaction is on
+//! disk. Once a call is in the queue it is carried out, whether or not its caller still waits.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_core::change::Change;
+use plimsoll_core::clock::Clock;
+use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Compact, Compacted, Exchange, Exchanged};
+use plimsoll_core::wake::{Hub, Wake};
+use plimsoll_core::{Error, Limits, Namespace, Result};
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::Config;
+use crate::error::{Answer, Fault};
+use crate::schema;
+use crate::transaction::{Lanes, Transaction};
+
+/// How many calls a group may hold.
+const GROUP_MAX: usize = 1_024;
+
+/// The listeners of each namespace.
+pub(crate) type Hubs = Arc<Mutex<BTreeMap<i64, Arc<Hub>>>>;
+
+type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// A call that writes.
+pub(crate) enum Call {
+    Open(Namespace, Reply<i64>),
+    Exchange(i64, Box<Exchange>, Reply<Exchanged>),
+    Compact(i64, Box<Compact>, Reply<Compacted>),
+}
+
+/// What a call is answered once its transaction is on disk.
+enum Done {
+    Open(i64, Reply<i64>),
+    Exchange(Exchanged, Reply<Exchanged>),
+    Compact(Compacted, Reply<Compacted>),
+}
+
+/// The end of the queue that callers hold. The thread ends when all are dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    calls: mpsc::Sender<Call>,
+}
+
+impl Writer {
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn start(config: &Config, hubs: Hubs) -> Result<Self> {
+        let (calls, queue) = mpsc::channel(config.queue_max.max(1));
+        let mut thread = Thread {
+            connection: schema::open_writer(config)?,
+            turnstile: Turnstile::open(config)?,
+            lanes: Lanes::new(),
+            limits: config.limits.clone(),
+            clock: config.clock.clone(),
+            hubs,
+        };
+        std::thread::spawn(move || thread.run(queue));
+        Ok(Self { calls })
+    }
+
+    /// Queues a call and waits for its answer.
+    pub(crate) async fn call<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.calls
+            .send(call(reply))
+            .await
+            .map_err(|_| Error::Closed)?;
+        // The thread answers every call it takes; it can only vanish by a panic.
+        answer.await.unwrap_or_else(|_| {
+            Err(Error::Unavailable(Unavailable {
+                applied: Applied::Unknown,
+                cause: "the writer ended while the call was under way".into(),
+            }))
+        })
+    }
+}
+
+struct Thread {
+    connection: Connection,
+    turnstile: Turnstile,
+    lanes: Lanes,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    hubs: Hubs,
+}
+
+impl Thread {
+    fn run(&mut self, mut queue: mpsc::Receiver<Call>) {
+        while let Some(first) = queue.blocking_recv() {
+            let mut group = vec![first];
+            while group.len() < GROUP_MAX
+                && let Ok(call) = queue.try_recv()
+            {
+                group.push(call);
+            }
+            self.write(group);
+        }
+    }
+
+    /// Writes a group. If the file refuses it, each call is tried alone, so that one that cannot
+    /// be written does not take its neighbours with it.
+    fn write(&mut self, mut group: Vec<Call>) {
+        match self.transact(&group) {
+            Ok((answers, told)) => {
+                for (call, answer) in group.into_iter().zip(answers) {
+                    answer.with(call).send();
+                }
+                self.tell(told);
+            }
+            Err((_, Applied::No)) if group.len() > 1 => {
+                for call in group {
+                    self.write(vec![call]);
+                }
+            }
+            Err((fault, applied)) => {
+                let error = fault.into_error(applied);
+                tracing::warn!(%error, "the file refused a transaction");
+                while let Some(call) = group.pop() {
+                    call.fail(error.clone());
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn transact(
+        &mut self,
+        group: &[Call],
+    ) -> Result<(Vec<Answered>, Vec<(i64, Vec<Change>)>), (Fault, Applied)> {
+        let nothing = |fault: Fault| (fault, Applied::No);
+        self.turnstile.begin(&self.connection).map_err(nothing)?;
+        let mut transaction = Transaction::new(&self.connection, &self.limits, &mut self.lanes);
+        let decided = (group.iter())
+            .map(|call| answer(call, &mut transaction, self.clock.as_ref()))
+            .collect::<Answer<Vec<Answered>>>()
+            .and_then(|answers| Ok((answers, transaction.finish()?)));
+        let (answers, told) = match decided {
+            Ok(decided) => decided,
+            Err(fault) => {
+                transaction.forget();
+                self.roll_back();
+                return Err((fault, Applied::No));
+            }
+        };
+        if let Err(error) = self.connection.execute_batch("COMMIT") {
+            // A commit that was refused before it wrote can be undone. One that failed while it
+            // wrote may or may not be found after a crash.
+            let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+            let applied = if busy { Applied::No } else { Applied::Unknown };
+            self.lanes.clear();
+            self.roll_back();
+            return Err((error.into(), applied));
+        }
+        Ok((answers, told))
+    }
+
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "a transaction could not be rolled back");
+        }
+    }
+
+    fn tell(&self, told: Vec<(i64, Vec<Change>)>) {
+        let hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        for (ns, changes) in told {
+            if let Some(hub) = hubs.get(&ns) {
+                hub.notify(&Wake::of(&changes));
+            }
+        }
+    }
+}
+
+/// An answer on its way to the caller that is still in the call.
+enum Answered {
+    Open(i64),
+    Exchange(Exchanged),
+    Compact(Compacted),
+}
+
+impl Answered {
+    fn with(self, call: Call) -> Sent {
+        Sent(match (self, call) {
+            (Self::Open(ns), Call::Open(_, reply)) => Some(Done::Open(ns, reply)),
+            (Self::Exchange(done), Call::Exchange(_, _, reply)) => {
+                Some(Done::Exchange(done, reply))
+            }
+            (Self::Compact(done), Call::Compact(_, _, reply)) => Some(Done::Compact(done, reply)),
+            (Self::Open(_) | Self::Exchange(_) | Self::Compact(_), _) => None,
+        })
+    }
+}
+
+struct Sent(Option<Done>);
+
+impl Sent {
+    /// A caller that went away does not want to know.
+    fn send(self) {
+        match self.0 {
+            Some(Done::Open(ns, reply)) => reply.send(Ok(ns)).map_err(drop).ok(),
+            Some(Done::Exchange(done, reply)) => reply.send(Ok(done)).map_err(drop).ok(),
+            Some(Done::Compact(done, reply)) => reply.send(Ok(done)).map_err(drop).ok(),
+            None => None,
+        };
+    }
+}
+
+impl Call {
+    fn fail(self, error: Error) {
+        match self {
+            Self::Open(_, reply) => reply.send(Err(error)).map_err(drop).ok(),
+            Self::Exchange(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
+            Self::Compact(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
+        };
+    }
+}
+
+/// Carries out a call inside the transaction.
+fn answer(call: &Call, transaction: &mut Transaction<'_>, clock: &dyn Clock) -> Answer<Answered> {
+    let now = clock.now();
+    match call {
+        Call::Open(namespace, _) => open(transaction.connection, namespace).map(Answered::Open),
+        Call::Compact(ns, compact, _) => transaction
+            .compact(*ns, compact, now)
+            .map(Answered::Compact),
+        Call::Exchange(ns, exchange, _) => {
+            let commits = (exchange.commits.iter())
+                .map(|commit| transaction.commit(*ns, commit, now))
+                .collect::<Answer<Vec<_>>>()?;
+            let renewals = match &exchange.renew {
+                None => None,
+                Some(renew) => Some(match renew.check(transaction.limits) {
+                    Ok(()) => Ok(transaction.renew(*ns, renew, now)?),
+                    Err(invalid) => Err(invalid.into()),
+                }),
+            };
+            let claimed = match &exchange.claim {
+                None => None,
+                Some(claim) => Some(match claim.check(transaction.limits) {
+                    Ok(()) => Ok(transaction.claim(*ns, claim, now)?),
+                    Err(invalid) => Err(invalid.into()),
+                }),
+            };
+            Ok(Answered::Exchange(Exchanged {
+                commits,
+                renewals,
+                claimed,
+            }))
+        }
+    }
+}
+
+/// The number of a namespace, which is new if need be.
+fn open(connection: &Connection, namespace: &Namespace) -> Answer<i64> {
+    let find = || {
+        connection
+            .prepare_cached("SELECT ns FROM namespaces WHERE name = ?")?
+            .query_row([namespace.as_str()], |row| row.get(0))
+            .optional()
+    };
+    if let Some(ns) = find()? {
+        return Ok(ns);
+    }
+    connection.execute(
+        "INSERT INTO namespaces (name) VALUES (?)",
+        [namespace.as_str()],
+    )?;
+    Ok(connection.last_insert_rowid())
+}
+
+/// Lets processes take turns. SQLite's own lock goes to whoever asks at the right moment, so a busy
+/// process could keep an idle one out. Whoever wants to write takes the turnstile first and leaves
+/// it once the file is its own: at most one process waits for the file, and it is next.
+struct Turnstile {
+    file: File,
+}
+
+impl Turnstile {
+    fn open(config: &Config) -> Result<Self> {
+        let mut path = config.path.clone().into_os_string();
+        path.push("-turn");
+        let path = PathBuf::from(path);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        match file {
+            Ok(file) => Ok(Self { file }),
+            Err(error) => Err(Error::Unavailable(Unavailable {
+                applied: Applied::No,
+                cause: format!("cannot open {}: {error}", path.display()),
+            })),
+        }
+    }
+
+    fn begin(&self, connection: &Connection) -> Answer<()> {
+        // A file system without locks has no turns; SQLite's own lock still keeps order.
+        let taken = self.file.lock().is_ok();
+        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        if taken {
+            self.file.unlock().ok();
+        }
+        Ok(begun?)
+    }
+}
