@@ -86,7 +86,7 @@ impl Transaction<'_> {
         done.more |= self
             .connection
             .prepare_cached(&left)?
-            .query_row(params![ns, cutoff.as_micros()], |row| row.get(0))?;
+            .query_row(params![ns, cutoff.as_micros()], |row| row.get::<_, bool>(0))?;
         Ok(removed as u64)
     }
 

@@ -1,6 +1,7 @@
 //! Groups, their members, and groups in groups.
 
 use plimsoll_core::error::Conflict;
+use plimsoll_core::store::{GroupCounts, Outcome};
 use plimsoll_core::task::Status;
 
 use super::*;
@@ -67,6 +68,24 @@ fn an_inner_group_is_opened_in_a_sealed_group_and_holds_it_open() {
         assert_eq!(maps.groups[&group("outer")], outer);
         assert!(!maps.groups.contains_key(&group("inner")));
     }
+}
+
+#[test]
+fn a_receipt_says_what_a_group_is_after_the_writes_up_to_its_own() {
+    let mut maps = Maps::new();
+    let member = submit(task(1).group(group("g")));
+    maps.done(Commit::of(open("g")).write(member));
+    maps.claim_all();
+    let applied = maps.done(Commit::of(complete(1)).write(Write::Seal(group("g"))));
+    let counts = GroupCounts {
+        begun: 1,
+        done: 1,
+        failed: 0,
+        drained: true,
+        generation: 0,
+    };
+    assert_eq!(GroupCounts::from(&maps.groups[&group("g")]), counts);
+    assert_eq!(applied.receipt.outcomes[1], Outcome::Group(counts));
 }
 
 #[test]
