@@ -112,6 +112,8 @@ impl Thread {
     fn write(&mut self, mut group: Vec<Call>) {
         match self.transact(&group) {
             Ok((answers, told)) => {
+                metrics::counter!("plimsoll_group_commits_total").increment(1);
+                metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
                 for (call, answer) in group.into_iter().zip(answers) {
                     answer.with(call).send();
                 }

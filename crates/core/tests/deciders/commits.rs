@@ -4,6 +4,7 @@ mod batches;
 mod footprints;
 mod histories;
 mod joins;
+mod random;
 mod stories;
 mod successors;
 

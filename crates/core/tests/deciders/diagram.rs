@@ -27,7 +27,7 @@ A task is always in exactly one of six states:
 | pending | Runnable. The next claim may take it. |
 | claimed | A worker holds it under a lease, with a fence that no other claim of the task ever has. |
 | completed | It succeeded. |
-| failed | It failed for good: it has no attempt left, or its handler said that trying again is of no use. |
+| failed | It failed for good: it has no attempt or no time left, or its handler said that trying again is of no use. |
 | cancelled | It was called off. |
 
 The last three are final, but for one way back: an operator may *retry* a task that failed or was
@@ -35,7 +35,8 @@ cancelled. A completed task stays completed.
 
 A cancel request does not change the state of a claimed task: it is delivered with the next renewal
 of the lease. The worker then ends the attempt. A success still counts as one; every other ending,
-and the end of the lease, makes the task cancelled.
+and the end of the lease, makes the task cancelled. An error that the worker reports is kept then,
+but does not count as a failure.
 ";
 
 const ANYBODY: &str = "
@@ -44,7 +45,8 @@ const ANYBODY: &str = "
 An arrow leads to the new state. *Stays* means that the task changes but keeps its state. A dash
 means that nothing happens, and that this is no error. Words in quotes are a refusal: the caller is
 told so, and nothing has changed. Where the outcome depends on more than the state, the usual one
-comes first.
+comes first. A task that waits for another one is meant to be due by itself: one that is not stays
+scheduled until it is.
 
 ";
 
@@ -60,7 +62,8 @@ const STRANGERS: &str = "
 
 A worker that lost its lease, or never had it, is refused whatever it does: all the verbs of the
 table above answer `LeaseLost` with the reason, and nothing changes. The one exception is a settling
-verb that is repeated because its answer was lost: it answers what it did the first time.
+verb that the same life of the same worker repeats because the answer was lost: it answers what it
+did the first time.
 
 ";
 

@@ -1,0 +1,66 @@
+//! The state, work and history of distributed jobs.
+//!
+//! ```
+//! use plimsoll::{Namespace, Plimsoll, Store};
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let plimsoll = Plimsoll::open("memory:")?;
+//! let store = plimsoll.namespace(Namespace::new("orders")?).await?;
+//! assert_eq!(store.capabilities().store, "memory");
+//! # Ok::<(), plimsoll::Error>(()) }).unwrap();
+//! ```
+
+mod url;
+
+use std::sync::Arc;
+
+pub use plimsoll_core::*;
+#[cfg(feature = "sqlite")]
+pub use plimsoll_store_sqlite as sqlite;
+
+pub use url::StoreUrl;
+
+/// An open store with all its namespaces.
+#[derive(Clone, Debug)]
+pub struct Plimsoll {
+    opened: Opened,
+}
+
+#[derive(Clone, Debug)]
+enum Opened {
+    Memory(Memory),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlite::Sqlite),
+}
+
+impl Plimsoll {
+    /// Opens the store that the URL names: see [`StoreUrl`].
+    pub fn open(url: &str) -> Result<Self> {
+        let opened = match StoreUrl::parse(url)? {
+            StoreUrl::Memory => Opened::Memory(Memory::new()),
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Sqlite { path, durability } => {
+                let config = sqlite::Config {
+                    durability,
+                    ..sqlite::Config::new(path)
+                };
+                Opened::Sqlite(sqlite::Sqlite::open(config)?)
+            }
+            #[cfg(not(feature = "sqlite"))]
+            StoreUrl::Sqlite { .. } => {
+                return Err(Error::Unsupported(
+                    "this program was built without the feature `sqlite`".into(),
+                ));
+            }
+        };
+        Ok(Self { opened })
+    }
+
+    /// A handle to a namespace.
+    pub async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
+        match &self.opened {
+            Opened::Memory(memory) => Ok(Arc::new(memory.open(namespace))),
+            #[cfg(feature = "sqlite")]
+            Opened::Sqlite(sqlite) => Ok(Arc::new(sqlite.namespace(namespace).await?)),
+        }
+    }
+}

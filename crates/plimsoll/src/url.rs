@@ -1,0 +1,94 @@
+//! Which store to open.
+
+use std::path::PathBuf;
+
+use plimsoll_core::Invalid;
+use plimsoll_core::error::Problem;
+use plimsoll_core::store::Durability;
+
+/// A store, as people write it.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory:` | this process's memory |
+/// | `sqlite:PATH` | a file; every write is on disk before it is acknowledged |
+/// | `sqlite:PATH?durability=system` | a file; a write survives the process, not the machine |
+///
+/// ```
+/// use plimsoll::StoreUrl;
+/// assert_eq!(StoreUrl::parse("memory:")?, StoreUrl::Memory);
+/// let error = StoreUrl::parse("sqlite:").unwrap_err();
+/// assert_eq!(error.to_string(), "store: is missing: the path of the file, as in sqlite:plimsoll.db");
+/// # Ok::<(), plimsoll::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// This process's memory.
+    Memory,
+    /// A file.
+    Sqlite {
+        /// Where it is.
+        path: PathBuf,
+        /// What has happened when a write is acknowledged.
+        durability: Durability,
+    },
+}
+
+impl StoreUrl {
+    /// Reads a URL.
+    pub fn parse(url: &str) -> Result<Self, Invalid> {
+        let invalid = |problem| Invalid::new("store", problem);
+        match url.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("sqlite", rest)) => {
+                let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+                if path.is_empty() {
+                    let missing = "the path of the file, as in sqlite:plimsoll.db";
+                    return Err(invalid(Problem::Missing(missing.into())));
+                }
+                let durability = match query {
+                    "" | "durability=disk" => Durability::Disk,
+                    "durability=system" => Durability::System,
+                    _ => {
+                        return Err(invalid(Problem::Malformed {
+                            expected: "durability=disk or durability=system after the ?".into(),
+                        }));
+                    }
+                };
+                Ok(Self::Sqlite {
+                    path: path.into(),
+                    durability,
+                })
+            }
+            Some(_) | None => Err(invalid(Problem::Malformed {
+                expected: "memory: or sqlite:PATH".into(),
+            })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_durable_on_disk_unless_asked_otherwise() {
+        let file = |durability| StoreUrl::Sqlite {
+            path: "a/b.db".into(),
+            durability,
+        };
+        assert_eq!(StoreUrl::parse("sqlite:a/b.db"), Ok(file(Durability::Disk)));
+        assert_eq!(
+            StoreUrl::parse("sqlite:a/b.db?durability=system"),
+            Ok(file(Durability::System))
+        );
+    }
+
+    #[test]
+    fn what_is_no_store_says_what_is_one() {
+        for url in ["", "memory", "memory:x", "mysql:x", "sqlite:x?fast=yes"] {
+            let error = StoreUrl::parse(url).unwrap_err();
+            assert_eq!(error.field, "store", "{url}");
+        }
+    }
+}
