@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll::Result;
 use plimsoll::store::{Claim, Commit, Ending, Pick, Settle, Write};
 use plimsoll::task::{Lane, NewTask, Task};
-use plimsoll::Result;
 
 use crate::cycle::{fill, submit_all};
 use crate::figures::{Figures, Latencies};

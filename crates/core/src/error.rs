@@ -166,8 +166,11 @@ pub enum NotFound {
     /// No such group.
     #[error("no group {0}")]
     Group(GroupId),
-    /// The history after the cursor was compacted. Take a fresh snapshot and go on from there.
-    #[error("history before position {oldest} was compacted: take a snapshot and go on from there")]
+    /// The history after this position is not there: it was compacted, or never was. Take a fresh
+    /// snapshot and go on from there.
+    #[error(
+        "there is no history from there, the oldest is after position {oldest}: take a snapshot"
+    )]
     History {
         /// The oldest position that a cursor may have.
         oldest: Position,
@@ -264,6 +267,12 @@ pub enum Conflict {
     /// The group takes no more members.
     #[error("group {group} is sealed")]
     GroupSealed {
+        /// The group.
+        group: GroupId,
+    },
+    /// The group has drained: nothing can be added to what it waits for.
+    #[error("group {group} has drained")]
+    GroupDrained {
         /// The group.
         group: GroupId,
     },

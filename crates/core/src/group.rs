@@ -18,6 +18,9 @@ pub struct NewGroup {
     pub then: Option<Box<NewTask>>,
     /// Submitted once when the first member fails.
     pub on_first_failure: Option<Box<NewTask>>,
+    /// Whether `then` comes on top of what its own group expects: for a member that leaves this
+    /// group in its place. Otherwise it is one of those expected.
+    pub extends: bool,
 }
 
 impl NewGroup {
@@ -28,7 +31,14 @@ impl NewGroup {
             expected: None,
             then: None,
             on_first_failure: None,
+            extends: false,
         }
+    }
+
+    /// With a `then` that comes on top of what its own group expects, also if that is sealed.
+    pub fn extending(mut self) -> Self {
+        self.extends = true;
+        self
     }
 
     /// With a known number of members and arrivals.

@@ -138,8 +138,9 @@ impl Fingerprint {
 impl TryFrom<String> for Fingerprint {
     type Error = Invalid;
     fn try_from(text: String) -> Result<Self, Invalid> {
+        let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         match u128::from_str_radix(&text, 16) {
-            Ok(bits) if text.len() == 32 => Ok(Self(bits)),
+            Ok(bits) if digits => Ok(Self(bits)),
             _ => Err(Invalid::new(
                 "fingerprint",
                 Problem::Malformed {

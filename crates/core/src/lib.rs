@@ -10,7 +10,7 @@
 //! | task | a unit of work: queue, kind, priority, payload, lease, fence, retry policy |
 //! | lane | a queue and a kind: where a task waits |
 //! | lease | a worker's hold on a task, for a time |
-//! | fence | grows by one on every claim of a task, for ever; a stale holder shows an older one |
+//! | fence | grows by one on every claim of a task; a stale holder shows an older one |
 //! | attempt, failure | a claim; a claim that ended badly and counts toward the cap |
 //! | settle | to end an attempt: complete, fail, snooze, release, cancel |
 //! | group | a durable join: when all its members are done, it submits a task |

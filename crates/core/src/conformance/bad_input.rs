@@ -16,17 +16,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::change::Change;
+use crate::conformance::observe::{changes_since, here};
 use crate::conformance::world::{World, invalid, name};
+use crate::conformance::writes::{log, open, settle, submit};
 use crate::error::{Invalid, Problem, Result};
-use crate::group::NewGroup;
 use crate::limits::DURATION_MAX;
 use crate::log::{ExecutionStep, Level, NewLine};
 use crate::names::{Key, Name};
 use crate::record::Fields;
-use crate::store::{
-    Amend, Changes, Commit, Cursor, Ending, List, Log, Put, Selector, Settle, Start, Write,
-};
-use crate::task::{Holder, NewTask};
+use crate::store::{Amend, Commit, Cursor, List, Put, Selector, Write};
+use crate::task::Holder;
 
 use super::Case;
 
@@ -65,12 +64,7 @@ const WEEK: &str = "604800s";
 
 /// What is wrong with this commit, which leaves no trace while its neighbours are applied.
 async fn refusal(w: &World, bad: Commit) -> Result<Invalid> {
-    let newest = Changes {
-        start: Start::Newest,
-        interests: Vec::new(),
-        limit: 1,
-    };
-    let start = Start::After(w.store.changes(newest).await?.next);
+    let start = here(w).await?;
     let (before, after) = (put("neighbour.before", 1)?, put("neighbour.after", 1)?);
     let call = vec![Commit::of(before), bad, Commit::of(after)];
     let mut answers = w.store.commit(call).await;
@@ -79,9 +73,8 @@ async fn refusal(w: &World, bad: Commit) -> Result<Invalid> {
     for neighbour in answers {
         assert!(!neighbour?.repeated);
     }
-    let entries = w.history_from(start).await?.entries;
-    let changes = entries.into_iter().flat_map(|entry| entry.changes);
-    let mut written: Vec<String> = changes
+    let changes = changes_since(w, start).await?;
+    let mut written: Vec<String> = (changes.into_iter())
         .map(|change| match change {
             Change::Put(record) => record.key.to_string(),
             other => panic!("nothing else may change, but: {other:?}"),
@@ -161,28 +154,10 @@ fn names(count: usize) -> Result<Vec<Name>> {
     (0..count).map(|n| name(&format!("{n:0>128}"))).collect()
 }
 
-fn submit(task: NewTask) -> Write {
-    Write::Submit(Box::new(task))
-}
-
-fn settle(holder: &Holder, how: Ending) -> Write {
-    let holder = holder.clone();
-    Write::Settle(Settle { holder, how })
-}
-
 fn amend(holder: &Holder, change: impl FnOnce(&mut Amend)) -> Write {
     let mut amend = Amend::new(holder.clone());
     change(&mut amend);
     Write::Amend(Box::new(amend))
-}
-
-fn log(holder: &Holder, lines: Vec<NewLine>) -> Write {
-    let holder = holder.clone();
-    Write::Log(Log { holder, lines })
-}
-
-fn open(group: NewGroup) -> Write {
-    Write::OpenGroup(Box::new(group))
 }
 
 fn step(w: &World) -> Result<ExecutionStep> {

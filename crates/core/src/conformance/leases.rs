@@ -1,19 +1,14 @@
-//! Leases, renewals and fences: only the current holder acts.
+//! Leases: how they are renewed, and when they run out.
 
 use std::time::Duration;
 
-use crate::change::{Change, Entry, TaskEvent};
-use crate::conformance::world::{LEASE, World, complete, fail, holder, lost, name};
+use crate::conformance::observe::{already, seen};
+use crate::conformance::world::{LEASE, World, complete};
+use crate::conformance::writes::expire;
 use crate::error::{LeaseLost, Lost, Result};
 use crate::ids::{Fence, TaskId};
-use crate::log::{Level, NewLine};
-use crate::names::Key;
-use crate::record::fields;
-use crate::store::{
-    Amend, Commit, Due, Ending, Expire, Guard, Log, Logs, Outcome, Put, Renew, Renewal, Retry,
-    Settle, StoreExt, Tasks, Write,
-};
-use crate::task::{FailureKind, Holder, Lease, NewTask, RetryPolicy, Status, Task, TaskState};
+use crate::store::{Commit, Due, Ending, Outcome, Renew, Renewal, StoreExt, Write};
+use crate::task::{FailureKind, Holder, Lease, NewTask, Status, Task, TaskState};
 
 cases!["leases":
     a_renewal_prolongs_the_lease_from_now,
@@ -28,36 +23,9 @@ cases!["leases":
     a_renewed_lease_survives_a_sweep_that_had_selected_it,
     an_expiry_of_an_earlier_claim_leaves_a_later_one_alone,
     a_missed_deadline_and_a_lease_that_ran_out_leave_different_errors,
-    a_stale_holder_cannot_complete_what_another_worker_holds,
-    a_holder_whose_lease_was_expired_can_do_nothing,
-    a_holder_that_was_overtaken_by_another_worker_can_do_nothing,
-    a_holder_that_claimed_again_can_do_nothing_with_its_first_fence,
-    a_holder_can_do_nothing_once_its_task_has_failed_without_it,
-    a_holder_of_a_deleted_or_unknown_task_can_do_nothing,
-    a_holder_whose_task_was_taken_away_by_a_retry_can_do_nothing,
-    a_holder_that_put_its_task_off_cannot_complete_it_after_another_claim,
-    a_guard_lets_the_holder_of_the_current_claim_write,
 ];
 
-/// What happened to a task so far, and what it was then.
-pub(super) async fn events(w: &World, task: TaskId) -> Result<Vec<(TaskEvent, Status)>> {
-    let history = w.history().await?;
-    let changes = history.entries.into_iter().flat_map(|entry| entry.changes);
-    let of_task = changes.filter_map(|change| match change {
-        Change::Task(change) if change.id == task => Some((change.event, change.status)),
-        Change::Task(_) | Change::Put(_) | Change::Removed { .. } | Change::Group { .. } => None,
-    });
-    Ok(of_task.collect())
-}
-
-/// These tasks and the whole history: what a call without effect leaves as it was.
-pub(super) async fn seen(w: &World, tasks: &[TaskId]) -> Result<(Vec<Option<Task>>, Vec<Entry>)> {
-    let ids = tasks.to_vec();
-    let tasks = w.store.tasks(Tasks { ids }).await?;
-    Ok((tasks, w.history().await?.entries))
-}
-
-fn renew(holders: &[&Holder], lease: Duration) -> Renew {
+pub(super) fn renew(holders: &[&Holder], lease: Duration) -> Renew {
     Renew {
         holders: holders.iter().map(|holder| (*holder).clone()).collect(),
         lease,
@@ -69,18 +37,6 @@ fn lease_of(task: &Task) -> Lease {
         Some(lease) => lease.clone(),
         None => panic!("nobody holds {task:?}"),
     }
-}
-
-fn expire(task: &Task) -> Write {
-    Write::Expire(Expire {
-        task: task.id(),
-        fence: task.fence,
-        jitter: Default::default(),
-    })
-}
-
-fn already(status: Status) -> Outcome {
-    Outcome::Already { status }
 }
 
 async fn a_renewal_prolongs_the_lease_from_now(w: World) -> Result<()> {
@@ -261,7 +217,7 @@ async fn an_overdue_holder_can_still_settle(w: World) -> Result<()> {
     );
     assert_eq!(w.sweep().await?.expired, 0);
     assert_eq!(
-        w.store.write(expire(&task)).await?,
+        w.store.write(expire(task.id(), task.fence)).await?,
         already(Status::Completed)
     );
     let task = w.task(task.id()).await?;
@@ -274,19 +230,19 @@ async fn a_lease_is_expired_at_its_end_and_not_before(w: World) -> Result<()> {
     let before = seen(&w, &[task.id()]).await?;
     w.advance(LEASE - Duration::from_millis(1));
     assert_eq!(
-        w.store.write(expire(&task)).await?,
+        w.store.write(expire(task.id(), task.fence)).await?,
         already(Status::Claimed)
     );
     assert_eq!(seen(&w, &[task.id()]).await?, before);
     w.advance(Duration::from_millis(1));
-    let outcome = w.store.write(expire(&task)).await?;
+    let outcome = w.store.write(expire(task.id(), task.fence)).await?;
     let after = w.task(task.id()).await?;
     let (status, revision) = (Status::Scheduled, after.revision);
     assert_eq!(outcome, Outcome::Changed { status, revision });
     assert_eq!((after.lease.clone(), after.failures), (None, 1));
     let before = seen(&w, &[task.id()]).await?;
     assert_eq!(
-        w.store.write(expire(&task)).await?,
+        w.store.write(expire(task.id(), task.fence)).await?,
         already(Status::Scheduled)
     );
     assert_eq!(seen(&w, &[task.id()]).await?, before);
@@ -300,7 +256,10 @@ async fn a_renewed_lease_survives_a_sweep_that_had_selected_it(w: World) -> Resu
     assert_eq!(due.expired, [(task.id(), task.fence)]);
     w.store.renew(renew(&[&held], LEASE)).await?;
     let before = seen(&w, &[task.id()]).await?;
-    let receipt = w.store.commit_one(Commit::of(expire(&task))).await?;
+    let receipt = w
+        .store
+        .commit_one(Commit::of(expire(task.id(), task.fence)))
+        .await?;
     assert_eq!(receipt.outcomes, [already(Status::Claimed)]);
     assert_eq!(receipt.position, None);
     assert_eq!(seen(&w, &[task.id()]).await?, before);
@@ -318,7 +277,7 @@ async fn an_expiry_of_an_earlier_claim_leaves_a_later_one_alone(w: World) -> Res
     w.advance(LEASE);
     let before = seen(&w, &[first.id()]).await?;
     assert_eq!(
-        w.store.write(expire(&first)).await?,
+        w.store.write(expire(first.id(), first.fence)).await?,
         already(Status::Claimed)
     );
     assert_eq!(seen(&w, &[first.id()]).await?, before);
@@ -352,201 +311,5 @@ async fn a_missed_deadline_and_a_lease_that_ran_out_leave_different_errors(w: Wo
         assert_eq!(error.worker, lease_of(&task).worker);
         assert_eq!(error.at, w.now().saturating_minus(ended));
     }
-    Ok(())
-}
-
-async fn a_stale_holder_cannot_complete_what_another_worker_holds(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    w.advance(Duration::from_secs(60));
-    w.sweep().await?;
-    let second = w.worker("second")?;
-    let taken = w.claim(&second, 1).await?;
-    assert_eq!(taken[0].id(), task.id());
-    let before = w.task(task.id()).await?;
-    let why = lost(w.store.settle(stale, complete()).await);
-    assert_eq!(why, Lost::WrongWorker { holder: second });
-    assert_eq!(w.task(task.id()).await?, before);
-    w.store.settle(holder(&taken[0]), complete()).await?;
-    assert_eq!(w.status(task.id()).await?, Status::Completed);
-    Ok(())
-}
-
-/// Every verb of a stale holder is refused for this reason, with all that comes with it.
-async fn assert_can_do_nothing(w: &World, stale: &Holder, why: Lost) -> Result<()> {
-    let refusal = LeaseLost {
-        task: stale.task,
-        fence: stale.fence,
-        why,
-    };
-    let key = Key::new("written by a stale holder")?;
-    let put = Write::Put(Put::new(key.clone(), fields([("some", "thing")])?));
-    let settle = |how: Ending| {
-        let holder = stale.clone();
-        Commit::of(put.clone()).write(Write::Settle(Settle { holder, how }))
-    };
-    let amend = Amend {
-        stage: Some(name("late")?),
-        ..Amend::new(stale.clone())
-    };
-    let log = Log {
-        holder: stale.clone(),
-        lines: vec![NewLine::new(w.ids.line(), Level::Error, "late")],
-    };
-    let delay = Duration::ZERO;
-    let commits = [
-        settle(complete()),
-        settle(fail("late")),
-        settle(Ending::Snooze { delay }),
-        settle(Ending::Release { reason: None }),
-        settle(Ending::Cancel { reason: None }),
-        Commit::of(put.clone()).write(Write::Amend(Box::new(amend))),
-        Commit::of(put.clone()).write(Write::Log(log)),
-        Commit::of(put.clone()).guard(Guard::Held(stale.clone())),
-    ];
-    let lines = || {
-        w.store.logs(Logs {
-            task: stale.task,
-            level: Level::Debug,
-            cursor: None,
-            limit: 10,
-        })
-    };
-    let before = (seen(w, &[stale.task]).await?, lines().await?.lines);
-    for commit in commits {
-        let answer = w.store.commit_one(commit.clone()).await;
-        assert_eq!(answer, Err(refusal.clone().into()), "{commit:?}");
-    }
-    let renewals = w.store.renew(renew(&[stale], LEASE * 2)).await?;
-    assert_eq!(renewals, [Renewal::Lost(refusal)]);
-    let after = (seen(w, &[stale.task]).await?, lines().await?.lines);
-    assert_eq!(after, before);
-    assert_eq!(w.store.record(&key).await?, None);
-    Ok(())
-}
-
-async fn a_holder_whose_lease_was_expired_can_do_nothing(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.advance(LEASE);
-    assert_eq!(w.sweep().await?.expired, 1);
-    for status in [Status::Scheduled, Status::Pending] {
-        assert_can_do_nothing(&w, &stale, Lost::NotClaimed { status }).await?;
-        w.advance(LEASE);
-        w.sweep().await?;
-    }
-    let expected = [
-        (TaskEvent::Submitted, Status::Pending),
-        (TaskEvent::Claimed, Status::Claimed),
-        (TaskEvent::Expired, Status::Scheduled),
-        (TaskEvent::Promoted, Status::Pending),
-    ];
-    assert_eq!(events(&w, task.id()).await?, expected);
-    Ok(())
-}
-
-async fn a_holder_that_was_overtaken_by_another_worker_can_do_nothing(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    let second = w.worker("second")?;
-    let taken = w.claim(&second, 1).await?.remove(0);
-    assert_eq!(taken.id(), task.id());
-    assert_can_do_nothing(&w, &stale, Lost::WrongWorker { holder: second }).await?;
-    w.store.settle(holder(&taken), complete()).await?;
-    Ok(())
-}
-
-async fn a_holder_that_claimed_again_can_do_nothing_with_its_first_fence(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    let again = w.claim(&stale.worker, 1).await?.remove(0);
-    let fence = task.fence.next();
-    assert_eq!((again.id(), again.fence), (task.id(), fence));
-    assert_can_do_nothing(&w, &stale, Lost::Superseded { fence }).await?;
-    // Nor with a fence that was not given yet.
-    let early = Holder {
-        fence: fence.next(),
-        ..stale
-    };
-    assert_can_do_nothing(&w, &early, Lost::Superseded { fence }).await?;
-    w.store.settle(holder(&again), complete()).await?;
-    Ok(())
-}
-
-async fn a_holder_can_do_nothing_once_its_task_has_failed_without_it(w: World) -> Result<()> {
-    let task = w.new_task("work").retry(RetryPolicy::never());
-    let (_, stale) = w.claimed(task).await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    let status = Status::Failed;
-    assert_can_do_nothing(&w, &stale, Lost::Finished { status }).await
-}
-
-async fn a_holder_of_a_deleted_or_unknown_task_can_do_nothing(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.store.settle(stale.clone(), complete()).await?;
-    w.store.write(Write::DeleteTask(task.id())).await?;
-    assert_can_do_nothing(&w, &stale, Lost::Gone).await?;
-    let unknown = Holder {
-        task: w.ids.task(),
-        ..stale
-    };
-    assert_can_do_nothing(&w, &unknown, Lost::Gone).await
-}
-
-async fn a_holder_whose_task_was_taken_away_by_a_retry_can_do_nothing(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    let retry = Retry {
-        task: task.id(),
-        force: false,
-        delay: Duration::ZERO,
-    };
-    w.write_with_id(Write::Retry(retry)).await?;
-    let status = Status::Pending;
-    assert_can_do_nothing(&w, &stale, Lost::NotClaimed { status }).await?;
-    let again = w.claim(&stale.worker, 1).await?.remove(0);
-    let fence = again.fence;
-    assert!(fence > task.fence);
-    assert_can_do_nothing(&w, &stale, Lost::Superseded { fence }).await
-}
-
-async fn a_holder_that_put_its_task_off_cannot_complete_it_after_another_claim(
-    w: World,
-) -> Result<()> {
-    let (task, first) = w.claimed(w.new_task("work")).await?;
-    let delay = Duration::from_secs(5);
-    w.store
-        .settle(first.clone(), Ending::Snooze { delay })
-        .await?;
-    w.advance(delay);
-    assert_eq!(w.sweep().await?.promoted, 1);
-    let second = w.worker("second")?;
-    let taken = w.claim(&second, 1).await?.remove(0);
-    // A snooze is no failure: only the fence tells the two claims apart.
-    assert_eq!((taken.id(), taken.failures), (task.id(), 0));
-    let before = seen(&w, &[task.id()]).await?;
-    let why = lost(w.store.settle(first, complete()).await);
-    assert_eq!(why, Lost::WrongWorker { holder: second });
-    assert_eq!(seen(&w, &[task.id()]).await?, before);
-    w.store.settle(holder(&taken), complete()).await?;
-    assert_eq!(w.status(task.id()).await?, Status::Completed);
-    Ok(())
-}
-
-async fn a_guard_lets_the_holder_of_the_current_claim_write(w: World) -> Result<()> {
-    let (task, held) = w.claimed(w.new_task("work")).await?;
-    let key = Key::new("output")?;
-    let put = Put::new(key.clone(), fields([("by", "the holder")])?);
-    let commit = Commit::of(Write::Put(put.clone())).guard(Guard::Held(held));
-    w.store.commit_one(commit).await?;
-    let record = w.store.record(&key).await?;
-    assert_eq!(record.map(|record| record.fields), Some(put.fields));
-    assert_eq!(w.task(task.id()).await?, task);
     Ok(())
 }

@@ -1,24 +1,21 @@
-//! Lists, counts and reads by id: what is shown, in which order, in which pages.
+//! Lists and reads by id: what is shown, in which order, in which pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::change::{Change, TaskEvent};
-use crate::conformance::world::{
-    LEASE, World, complete, fail, fail_with, holder, invalid, lane, name,
-};
+use crate::conformance::act::run;
+use crate::conformance::observe::listed;
+use crate::conformance::world::{World, complete, fail_with, invalid, lane, name};
+use crate::conformance::writes::open;
 use crate::error::Result;
 use crate::group::NewGroup;
 use crate::ids::TaskId;
 use crate::limits::PAGE_BYTES_MAX;
-use crate::names::{GroupId, IdempotencyKey, Name, Prefix};
-use crate::store::{
-    Amend, Claim, Counts, Cursor, Ending, FailRetry, Groups, LaneCounts, List, Peek, Pick, Retry,
-    Selector, StoreExt, TaskFilter, Tasks, Write,
-};
-use crate::task::{KeyLifetime, Lane, NewTask, OnConflict, Priority, RetryPolicy, Status, Task};
+use crate::names::{GroupId, IdempotencyKey, Prefix};
+use crate::store::{Cursor, FailRetry, Groups, List, Selector, StoreExt, TaskFilter, Tasks, Write};
+use crate::task::{KeyLifetime, Lane, NewTask, OnConflict, Priority, Status, Task};
 
 cases!["lists":
     a_lane_and_status_list_their_tasks_in_id_order,
@@ -29,74 +26,36 @@ cases!["lists":
     a_key_shows_the_task_it_was_last_given_to,
     pages_of_any_size_show_every_task_exactly_once,
     a_task_that_stays_is_listed_once_while_others_come_and_go,
-    a_status_filter_shows_only_the_statuses_it_names,
-    all_labels_of_a_filter_must_match,
-    a_worker_filter_shows_what_workers_of_that_name_hold_now,
-    a_stage_filter_shows_the_tasks_that_are_in_it_now,
-    a_range_of_creation_includes_its_start_and_excludes_its_end,
-    a_range_of_ending_includes_its_start_and_excludes_its_end,
-    all_parts_of_a_filter_must_hold,
-    a_listing_whose_rows_are_filtered_out_still_ends,
     a_cursor_that_no_store_made_is_invalid,
     a_cursor_of_a_key_listing_that_no_store_made_is_invalid,
     pages_of_large_tasks_stay_bounded_and_lose_nothing,
-    counts_equal_what_lists_find_after_a_mixed_history,
-    counts_can_be_asked_for_a_queue_or_a_kind,
-    a_lane_that_lost_its_last_task_is_not_counted,
     tasks_are_read_in_the_order_asked,
     groups_are_read_in_the_order_asked,
-    a_peek_shows_what_the_next_claim_takes if FirstInFirstOut,
-    a_peek_shows_only_pending_tasks_of_its_lanes_and_changes_nothing,
 ];
 
-/// Reads all pages of a list.
-async fn listed(w: &World, mut list: List) -> Result<Vec<Task>> {
-    let mut tasks = Vec::new();
-    for _ in 0..2_000 {
-        let page = w.store.list(list.clone()).await?;
-        assert!(page.rows.len() <= list.limit, "a page is too long");
-        tasks.extend(page.rows);
-        match page.next {
-            Some(next) => list.cursor = Some(next),
-            None => return Ok(tasks),
-        }
-    }
-    panic!("the listing does not end: {list:?}");
-}
-
-async fn listed_ids(w: &World, list: List) -> Result<Vec<TaskId>> {
+pub(super) async fn listed_ids(w: &World, list: List) -> Result<Vec<TaskId>> {
     Ok(listed(w, list).await?.iter().map(Task::id).collect())
 }
 
 /// The ids of what a selector selects and a filter shows.
-async fn shown(w: &World, selector: &Selector, filter: TaskFilter) -> Result<Vec<TaskId>> {
+pub(super) async fn shown(
+    w: &World,
+    selector: &Selector,
+    filter: TaskFilter,
+) -> Result<Vec<TaskId>> {
     let mut list = List::new(selector.clone(), 1_000);
     list.filter = filter;
     listed_ids(w, list).await
 }
 
-fn owned(task: NewTask, owner: &str) -> Result<NewTask> {
+pub(super) fn owned(task: NewTask, owner: &str) -> Result<NewTask> {
     Ok(NewTask {
         owner: Some(name(owner)?),
         ..task
     })
 }
 
-fn labelled(task: NewTask, labels: &[(&str, &str)]) -> Result<NewTask> {
-    Ok(NewTask {
-        labels: pairs(labels)?,
-        ..task
-    })
-}
-
-fn pairs(labels: &[(&str, &str)]) -> Result<BTreeMap<Name, Name>> {
-    labels
-        .iter()
-        .map(|(label, value)| Ok((name(label)?, name(value)?)))
-        .collect()
-}
-
-fn in_lane(task: NewTask, queue: &str, kind: &str) -> Result<NewTask> {
+pub(super) fn in_lane(task: NewTask, queue: &str, kind: &str) -> Result<NewTask> {
     Ok(NewTask {
         lane: Lane::new(queue, kind)?,
         ..task
@@ -104,14 +63,18 @@ fn in_lane(task: NewTask, queue: &str, kind: &str) -> Result<NewTask> {
 }
 
 /// Submits a task and brings it to this status.
-async fn brought_to(w: &World, status: Status, task: NewTask) -> Result<TaskId> {
+pub(super) async fn brought_to(w: &World, status: Status, task: NewTask) -> Result<TaskId> {
     let id = task.id;
     match status {
         Status::Scheduled => drop(w.submit(task.after(Duration::from_secs(3_600))).await?),
         Status::Pending => drop(w.submit(task).await?),
         Status::Claimed => drop(w.claimed(task).await?),
-        Status::Completed => settled(w, task, complete()).await?,
-        Status::Failed => settled(w, task, fail_with("no", FailRetry::Fatal)).await?,
+        Status::Completed => {
+            run(w, task, complete()).await?;
+        }
+        Status::Failed => {
+            run(w, task, fail_with("no", FailRetry::Fatal)).await?;
+        }
         Status::Cancelled => {
             w.submit(task).await?;
             w.store.cancel(id, None).await?;
@@ -121,16 +84,9 @@ async fn brought_to(w: &World, status: Status, task: NewTask) -> Result<TaskId> 
     Ok(id)
 }
 
-async fn settled(w: &World, task: NewTask, how: Ending) -> Result<()> {
-    let (_, held) = w.claimed(task).await?;
-    w.store.settle(held, how).await?;
-    Ok(())
-}
-
 async fn open_group(w: &World, id: &str) -> Result<GroupId> {
     let id = GroupId::new(id)?;
-    let group = Box::new(NewGroup::new(id.clone()));
-    w.store.write(Write::OpenGroup(group)).await?;
+    w.store.write(open(NewGroup::new(id.clone()))).await?;
     Ok(id)
 }
 
@@ -333,220 +289,6 @@ async fn a_task_that_stays_is_listed_once_while_others_come_and_go(w: World) -> 
     Ok(())
 }
 
-async fn a_status_filter_shows_only_the_statuses_it_names(w: World) -> Result<()> {
-    let mut ids = BTreeMap::new();
-    for status in Status::ALL {
-        let task = owned(w.new_task("work"), "ada")?;
-        ids.insert(status, brought_to(&w, status, task).await?);
-    }
-    let selector = Selector::Owner(name("ada")?);
-    for statuses in [
-        vec![Status::Pending],
-        vec![Status::Scheduled, Status::Failed],
-        vec![Status::Claimed, Status::Completed, Status::Cancelled],
-        Status::ALL.to_vec(),
-    ] {
-        let expected: Vec<TaskId> = statuses.iter().map(|status| ids[status]).collect();
-        let filter = TaskFilter {
-            statuses: statuses.clone(),
-            ..TaskFilter::default()
-        };
-        assert_eq!(
-            shown(&w, &selector, filter).await?,
-            expected,
-            "{statuses:?}"
-        );
-    }
-    Ok(())
-}
-
-async fn all_labels_of_a_filter_must_match(w: World) -> Result<()> {
-    let mut submit = Vec::new();
-    for labels in [
-        &[("tenant", "a"), ("region", "north")][..],
-        &[("tenant", "a"), ("region", "south")],
-        &[("tenant", "a")],
-        &[("tenant", "b"), ("region", "north")],
-        &[("region", "a"), ("tenant", "north")],
-        &[],
-    ] {
-        let task = labelled(w.new_task("work"), labels)?;
-        submit.push(w.submit(task).await?.id());
-    }
-    let selector = Selector::Lane(lane(), Status::Pending);
-    for (labels, expected) in [
-        (&[("tenant", "a")][..], &submit[0..3]),
-        (&[("tenant", "a"), ("region", "north")], &submit[0..1]),
-        (&[("region", "north"), ("tenant", "b")], &submit[3..4]),
-        (&[("tenant", "c")], &[]),
-        (&[("colour", "a")], &[]),
-        (&[], &submit[..]),
-    ] {
-        let filter = TaskFilter {
-            labels: pairs(labels)?,
-            ..TaskFilter::default()
-        };
-        assert_eq!(shown(&w, &selector, filter).await?, expected, "{labels:?}");
-    }
-    Ok(())
-}
-
-async fn a_worker_filter_shows_what_workers_of_that_name_hold_now(w: World) -> Result<()> {
-    let ids = w.submit_many(4).await?;
-    let (ada, again, bob) = (w.worker("ada")?, w.worker("ada")?, w.worker("bob")?);
-    w.claim_ids(&ada, &ids[0..1]).await?;
-    let second = w.claim_ids(&again, &ids[1..2]).await?;
-    w.claim_ids(&bob, &ids[2..3]).await?;
-    let selector = Selector::Lane(lane(), Status::Claimed);
-    let held_by = async |worker: &str| {
-        let filter = TaskFilter {
-            worker: Some(name(worker)?),
-            ..TaskFilter::default()
-        };
-        shown(&w, &selector, filter).await
-    };
-    assert_eq!(held_by("ada").await?, ids[0..2]);
-    assert_eq!(held_by("bob").await?, ids[2..3]);
-    assert_eq!(held_by("ad").await?, []);
-    let held = holder(&second.tasks[0]);
-    w.store.settle(held, complete()).await?;
-    assert_eq!(held_by("ada").await?, ids[0..1]);
-    Ok(())
-}
-
-async fn a_stage_filter_shows_the_tasks_that_are_in_it_now(w: World) -> Result<()> {
-    let staged = || -> Result<NewTask> {
-        Ok(NewTask {
-            first_stage: Some(name("validating")?),
-            ..owned(w.new_task("work"), "ada")?
-        })
-    };
-    let (first, _) = w.claimed(staged()?).await?;
-    let (second, moved) = w.claimed(staged()?).await?;
-    let (_, back) = w.claimed(staged()?).await?;
-    w.submit(staged()?).await?;
-    let amend = Amend {
-        stage: Some(name("processing")?),
-        ..Amend::new(moved)
-    };
-    w.store.write(Write::Amend(Box::new(amend))).await?;
-    let release = Ending::Release { reason: None };
-    w.store.settle(back, release).await?;
-    let selector = Selector::Owner(name("ada")?);
-    for (stage, expected) in [
-        ("validating", vec![first.id()]),
-        ("processing", vec![second.id()]),
-        ("uploading", vec![]),
-    ] {
-        let filter = TaskFilter {
-            stage: Some(name(stage)?),
-            ..TaskFilter::default()
-        };
-        assert_eq!(shown(&w, &selector, filter).await?, expected, "{stage}");
-    }
-    Ok(())
-}
-
-async fn a_range_of_creation_includes_its_start_and_excludes_its_end(w: World) -> Result<()> {
-    let start = w.now();
-    let mut ids = Vec::new();
-    for _ in 0..4 {
-        ids.push(w.submit(w.new_task("work")).await?.id());
-        w.advance(Duration::from_secs(1));
-    }
-    let at = |second: u64| Some(start.saturating_plus(Duration::from_secs(second)));
-    let selector = Selector::Lane(lane(), Status::Pending);
-    for (from, before, expected) in [
-        (at(1), None, &ids[1..]),
-        (None, at(1), &ids[..1]),
-        (at(1), at(3), &ids[1..3]),
-        (at(2), at(2), &[]),
-        (at(4), None, &[]),
-    ] {
-        let filter = TaskFilter {
-            created_from: from,
-            created_before: before,
-            ..TaskFilter::default()
-        };
-        let found = shown(&w, &selector, filter).await?;
-        assert_eq!(found, expected, "{from:?} to {before:?}");
-    }
-    Ok(())
-}
-
-async fn a_range_of_ending_includes_its_start_and_excludes_its_end(w: World) -> Result<()> {
-    let start = w.now();
-    let mut ids = Vec::new();
-    for status in [Status::Completed, Status::Failed, Status::Cancelled] {
-        let task = owned(w.new_task("work"), "ada")?;
-        ids.push(brought_to(&w, status, task).await?);
-        w.advance(Duration::from_secs(1));
-    }
-    for status in [Status::Scheduled, Status::Pending, Status::Claimed] {
-        brought_to(&w, status, owned(w.new_task("work"), "ada")?).await?;
-    }
-    let at = |second: u64| Some(start.saturating_plus(Duration::from_secs(second)));
-    let selector = Selector::Owner(name("ada")?);
-    for (from, before, expected) in [
-        (at(0), None, &ids[..]),
-        (None, at(60), &ids[..]),
-        (at(1), None, &ids[1..]),
-        (None, at(1), &ids[..1]),
-        (at(1), at(2), &ids[1..2]),
-        (at(3), None, &[]),
-    ] {
-        let filter = TaskFilter {
-            finished_from: from,
-            finished_before: before,
-            ..TaskFilter::default()
-        };
-        let found = shown(&w, &selector, filter).await?;
-        assert_eq!(found, expected, "{from:?} to {before:?}");
-    }
-    Ok(())
-}
-
-async fn all_parts_of_a_filter_must_hold(w: World) -> Result<()> {
-    let make = |tenant: &str| labelled(owned(w.new_task("work"), "ada")?, &[("tenant", tenant)]);
-    let early = brought_to(&w, Status::Failed, make("a")?).await?;
-    w.advance(Duration::from_secs(1));
-    let from = w.now();
-    brought_to(&w, Status::Failed, make("b")?).await?;
-    brought_to(&w, Status::Completed, make("a")?).await?;
-    let late = brought_to(&w, Status::Failed, make("a")?).await?;
-    let mut filter = TaskFilter {
-        statuses: vec![Status::Failed],
-        labels: pairs(&[("tenant", "a")])?,
-        created_from: Some(from),
-        finished_from: Some(from),
-        ..TaskFilter::default()
-    };
-    let selector = Selector::Owner(name("ada")?);
-    assert_eq!(shown(&w, &selector, filter.clone()).await?, [late]);
-    filter.created_from = None;
-    filter.finished_from = None;
-    assert_eq!(shown(&w, &selector, filter.clone()).await?, [early, late]);
-    filter.worker = Some(name("worker")?);
-    assert_eq!(shown(&w, &selector, filter).await?, []);
-    Ok(())
-}
-
-async fn a_listing_whose_rows_are_filtered_out_still_ends(w: World) -> Result<()> {
-    w.submit_many(40).await?;
-    let rare = labelled(w.new_task("work"), &[("rare", "yes")])?;
-    let rare = w.submit(rare).await?.id();
-    w.submit_many(10).await?;
-    for (value, expected) in [("yes", vec![rare]), ("no", vec![])] {
-        for limit in [1, 3, 1_000] {
-            let mut list = List::new(Selector::Lane(lane(), Status::Pending), limit);
-            list.filter.labels = pairs(&[("rare", value)])?;
-            let found = listed_ids(&w, list).await?;
-            assert_eq!(found, expected, "rare = {value} in pages of {limit}");
-        }
-    }
-    Ok(())
-}
-
 const FORGED: [&str; 4] = ["", "nonsense", "\0", "🦀 \" or 1=1 --"];
 
 async fn a_cursor_that_no_store_made_is_invalid(w: World) -> Result<()> {
@@ -605,128 +347,6 @@ async fn pages_of_large_tasks_stay_bounded_and_lose_nothing(w: World) -> Result<
     Ok(())
 }
 
-/// Tasks in several lanes and every status, some of which went there by a long way.
-async fn mixed_history(w: &World) -> Result<Vec<Lane>> {
-    let lanes = [("a", "x"), ("a", "y"), ("b", "x")];
-    for (index, (queue, kind)) in lanes.into_iter().enumerate() {
-        let make = || in_lane(w.new_task("work"), queue, kind);
-        for (position, status) in Status::ALL.into_iter().enumerate() {
-            for _ in 0..(position + index) % 3 {
-                brought_to(w, status, make()?).await?;
-            }
-        }
-        let (_, held) = w.claimed(make()?).await?;
-        w.store.settle(held, fail("once")).await?;
-        let (_, held) = w.claimed(make()?).await?;
-        let release = Ending::Release { reason: None };
-        w.store.settle(held, release).await?;
-        let again = brought_to(w, Status::Failed, make()?.retry(RetryPolicy::never())).await?;
-        let retry = Retry {
-            task: again,
-            force: true,
-            delay: Duration::ZERO,
-        };
-        w.write_with_id(Write::Retry(retry)).await?;
-        w.claimed(make()?.retry(RetryPolicy::never())).await?;
-        let gone = brought_to(w, Status::Completed, make()?).await?;
-        w.store.write(Write::DeleteTask(gone)).await?;
-    }
-    w.advance(LEASE);
-    w.sweep().await?;
-    let held = in_lane(w.new_task("work"), "a", "y")?;
-    brought_to(w, Status::Claimed, held).await?;
-    lanes
-        .into_iter()
-        .map(|(queue, kind)| Ok(Lane::new(queue, kind)?))
-        .collect()
-}
-
-/// What lists find, as counts would say it.
-async fn counted_by_listing(w: &World, lanes: &[Lane]) -> Result<Vec<LaneCounts>> {
-    let mut counts = Vec::new();
-    for lane in lanes {
-        let mut by_status = BTreeMap::new();
-        for status in Status::ALL {
-            let selector = Selector::Lane(lane.clone(), status);
-            let found = listed(w, List::new(selector, 1_000)).await?;
-            assert!(found.iter().all(|task| task.status == status));
-            if !found.is_empty() {
-                by_status.insert(status, found.len() as u64);
-            }
-        }
-        counts.push(LaneCounts {
-            lane: lane.clone(),
-            by_status,
-        });
-    }
-    Ok(counts)
-}
-
-async fn counts_equal_what_lists_find_after_a_mixed_history(w: World) -> Result<()> {
-    let lanes = mixed_history(&w).await?;
-    let counts = w.store.counts(Counts::default()).await?;
-    assert_eq!(counts, counted_by_listing(&w, &lanes).await?);
-    let statuses: BTreeSet<Status> = (counts.iter())
-        .flat_map(|lane| lane.by_status.keys().copied())
-        .collect();
-    assert_eq!(statuses, BTreeSet::from(Status::ALL));
-    let total: u64 = counts.iter().flat_map(|lane| lane.by_status.values()).sum();
-    let history = w.history().await?;
-    let mut alive = BTreeSet::new();
-    for change in history.entries.iter().flat_map(|entry| &entry.changes) {
-        if let Change::Task(task) = change {
-            match task.event {
-                TaskEvent::Deleted => alive.remove(&task.id),
-                _ => alive.insert(task.id),
-            };
-        }
-    }
-    assert_eq!(total, alive.len() as u64);
-    Ok(())
-}
-
-async fn counts_can_be_asked_for_a_queue_or_a_kind(w: World) -> Result<()> {
-    let lanes = mixed_history(&w).await?;
-    let all = counted_by_listing(&w, &lanes).await?;
-    for (queue, kind) in [
-        (Some("a"), None),
-        (None, Some("x")),
-        (Some("b"), Some("x")),
-        (Some("b"), Some("y")),
-        (Some("c"), None),
-    ] {
-        let expected: Vec<LaneCounts> = (all.iter())
-            .filter(|counts| queue.is_none_or(|queue| counts.lane.queue.as_str() == queue))
-            .filter(|counts| kind.is_none_or(|kind| counts.lane.kind.as_str() == kind))
-            .cloned()
-            .collect();
-        let counts = Counts {
-            queue: queue.map(name).transpose()?,
-            kind: kind.map(name).transpose()?,
-        };
-        assert_eq!(
-            w.store.counts(counts).await?,
-            expected,
-            "{queue:?} {kind:?}"
-        );
-    }
-    Ok(())
-}
-
-async fn a_lane_that_lost_its_last_task_is_not_counted(w: World) -> Result<()> {
-    assert_eq!(w.store.counts(Counts::default()).await?, []);
-    let gone = brought_to(&w, Status::Cancelled, w.new_task("work")).await?;
-    let other = in_lane(w.new_task("work"), "other", "kind")?;
-    w.submit(other.clone()).await?;
-    w.store.write(Write::DeleteTask(gone)).await?;
-    let left = LaneCounts {
-        lane: other.lane,
-        by_status: BTreeMap::from([(Status::Pending, 1)]),
-    };
-    assert_eq!(w.store.counts(Counts::default()).await?, [left]);
-    Ok(())
-}
-
 async fn tasks_are_read_in_the_order_asked(w: World) -> Result<()> {
     let ids = w.submit_many(3).await?;
     let (first, last) = (w.task(ids[0]).await?, w.task(ids[2]).await?);
@@ -753,60 +373,5 @@ async fn groups_are_read_in_the_order_asked(w: World) -> Result<()> {
         [Some(last.clone()), None, Some(first), Some(last)]
     );
     assert_eq!(w.store.groups(Groups { ids: vec![] }).await?, []);
-    Ok(())
-}
-
-async fn a_peek_shows_what_the_next_claim_takes(w: World) -> Result<()> {
-    let lanes = vec![lane(), Lane::new("queue", "kind2")?];
-    let mut expected = BTreeMap::new();
-    for n in 0..8_u8 {
-        let priority = [5, 9, 5, 0][usize::from(n % 4)];
-        let mut task = w.new_task("work").priority(Priority::new(priority)?);
-        task.lane = lanes[usize::from(n % 2)].clone();
-        expected.insert((10 - priority, n), w.submit(task).await?.id());
-        if n == 3 {
-            w.advance(Duration::from_secs(1));
-        }
-    }
-    let expected: Vec<TaskId> = expected.into_values().collect();
-    for limit in [1, 3, 8, 20] {
-        let peek = Peek {
-            lanes: lanes.clone(),
-            limit,
-        };
-        let peeked: Vec<TaskId> = w.store.peek(peek).await?.iter().map(Task::id).collect();
-        assert_eq!(peeked, expected[..limit.min(8)], "limit {limit}");
-    }
-    let claim = Claim {
-        pick: Pick::Next { lanes, limit: 5 },
-        ..w.next(&w.worker("worker")?, 5)
-    };
-    let claimed = w.store.claim(claim).await?.tasks;
-    let claimed: Vec<TaskId> = claimed.iter().map(Task::id).collect();
-    assert_eq!(claimed, expected[..5]);
-    Ok(())
-}
-
-async fn a_peek_shows_only_pending_tasks_of_its_lanes_and_changes_nothing(w: World) -> Result<()> {
-    let mut ids = BTreeMap::new();
-    for status in Status::ALL {
-        ids.insert(status, brought_to(&w, status, w.new_task("work")).await?);
-    }
-    w.submit(in_lane(w.new_task("work"), "queue", "other")?)
-        .await?;
-    w.submit(in_lane(w.new_task("work"), "other", "kind")?)
-        .await?;
-    let (before, history) = (w.task(ids[&Status::Pending]).await?, w.history().await?);
-    let peek = Peek {
-        lanes: vec![lane(), Lane::new("empty", "lane")?],
-        limit: 10,
-    };
-    for _ in 0..2 {
-        let peeked = w.store.peek(peek.clone()).await?;
-        assert_eq!(peeked.as_slice(), std::slice::from_ref(&before));
-    }
-    assert_eq!(w.history().await?, history);
-    w.claim(&w.worker("second")?, 10).await?;
-    assert_eq!(w.store.peek(peek).await?, []);
     Ok(())
 }

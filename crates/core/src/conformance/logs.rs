@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::conformance::act::overtaken;
 use crate::conformance::world::{LEASE, World, complete, fail, holder, invalid, lost, name};
+use crate::conformance::writes::{log, settle};
 use crate::error::{Lost, NotFound, Result};
 use crate::ids::{LineId, TaskId};
 use crate::log::{ExecutionStep, Level, Line, NewLine};
 use crate::names::Key;
 use crate::record::fields;
-use crate::store::{
-    Commit, Cursor, Log, LogPage, Logs, Outcome, Put, Settle, Start, StoreExt, Write,
-};
+use crate::store::{Commit, Cursor, LogPage, Logs, Outcome, Put, Start, StoreExt, Write};
 use crate::task::{Holder, Status};
 
 cases!["logs":
@@ -36,18 +36,11 @@ fn line(w: &World, level: Level, message: &str) -> NewLine {
     NewLine::new(w.ids.line(), level, message)
 }
 
-fn append(held: &Holder, lines: &[NewLine]) -> Write {
-    Write::Log(Log {
-        holder: held.clone(),
-        lines: lines.to_vec(),
-    })
-}
-
 async fn say(w: &World, held: &Holder, messages: &[&str]) -> Result<()> {
     let lines: Vec<NewLine> = (messages.iter())
         .map(|message| line(w, Level::Info, message))
         .collect();
-    let outcome = w.store.write(append(held, &lines)).await?;
+    let outcome = w.store.write(log(held, &lines)).await?;
     assert_eq!(outcome, Outcome::Logged);
     Ok(())
 }
@@ -102,8 +95,8 @@ async fn lines_are_kept_in_the_order_they_were_appended(w: World) -> Result<()> 
     let of = |id: LineId, message: &str| NewLine::new(id, Level::Info, message);
     // Neither ids nor times give this order: only the appends do.
     let lines = [of(third, "a"), of(first, "b")];
-    w.store.write(append(&held, &lines)).await?;
-    w.store.write(append(&held, &[of(second, "c")])).await?;
+    w.store.write(log(&held, &lines)).await?;
+    w.store.write(log(&held, &[of(second, "c")])).await?;
     say(&w, &held, &["d", "e"]).await?;
     assert_eq!(messages(&w, task.id()).await?, ["a", "b", "c", "d", "e"]);
     Ok(())
@@ -121,7 +114,7 @@ async fn a_line_carries_the_fence_of_its_attempt_and_the_time_of_the_store(w: Wo
             fence: held.fence,
             at: w.now(),
         });
-        w.store.write(append(&held, &[line])).await?;
+        w.store.write(log(&held, &[line])).await?;
         w.store.settle(held, fail("once more")).await?;
         w.advance(Duration::from_secs(60));
         w.sweep().await?;
@@ -139,7 +132,7 @@ async fn only_lines_of_at_least_the_level_are_answered(w: World) -> Result<()> {
     let lines: Vec<NewLine> = (levels.iter().cycle().take(12))
         .map(|level| line(&w, *level, &format!("{level:?}")))
         .collect();
-    w.store.write(append(&held, &lines)).await?;
+    w.store.write(log(&held, &lines)).await?;
     for level in levels {
         let expected: Vec<&NewLine> = lines.iter().filter(|line| line.level >= level).collect();
         let (found, _) = follow(&w, task.id(), level, None).await?;
@@ -163,7 +156,7 @@ async fn pages_follow_each_other_without_gap_or_repeat(w: World) -> Result<()> {
     assert_eq!(lines, []);
     say(&w, &held, &["7", "8", "9"]).await?;
     let warning = [line(&w, Level::Warn, "10")];
-    w.store.write(append(&held, &warning)).await?;
+    w.store.write(log(&held, &warning)).await?;
     let (lines, _) = follow(&w, task.id(), Level::Warn, Some(next.clone())).await?;
     assert_eq!(texts(lines), ["10"]);
     let (lines, _) = follow(&w, task.id(), Level::Debug, Some(next)).await?;
@@ -191,14 +184,11 @@ async fn a_line_with_the_same_id_is_stored_once_for_each_task(w: World) -> Resul
     let changed = NewLine::new(first.id, Level::Error, "changed");
     let last = line(&w, Level::Info, "last");
     let both = [first.clone(), changed.clone()];
-    w.store.write(append(&held, &both)).await?;
+    w.store.write(log(&held, &both)).await?;
     let repeat = [changed.clone(), last];
-    assert_eq!(
-        w.store.write(append(&held, &repeat)).await?,
-        Outcome::Logged
-    );
+    assert_eq!(w.store.write(log(&held, &repeat)).await?, Outcome::Logged);
     assert_eq!(messages(&w, one.id()).await?, ["first", "last"]);
-    w.store.write(append(&other, &[changed])).await?;
+    w.store.write(log(&other, &[changed])).await?;
     assert_eq!(messages(&w, two.id()).await?, ["changed"]);
     Ok(())
 }
@@ -244,7 +234,7 @@ async fn a_line_is_stored_whole(w: World) -> Result<()> {
         ..line(&w, Level::Debug, "")
     };
     let lines = [whole, bare];
-    w.store.write(append(&held, &lines)).await?;
+    w.store.write(log(&held, &lines)).await?;
     let (found, _) = follow(&w, task.id(), Level::Debug, None).await?;
     let found: Vec<NewLine> = found.into_iter().map(|line| line.line).collect();
     assert_eq!(found, lines);
@@ -252,38 +242,31 @@ async fn a_line_is_stored_whole(w: World) -> Result<()> {
 }
 
 async fn a_stale_holder_appends_nothing(w: World) -> Result<()> {
-    let (task, stale) = w.claimed(w.new_task("work")).await?;
-    w.advance(LEASE);
-    w.sweep().await?;
-    w.advance(Duration::from_secs(60));
-    w.sweep().await?;
-    let second = w.worker("second")?;
-    let held = holder(&w.claim(&second, 1).await?[0]);
+    let (stale, held) = overtaken(&w).await?;
+    let task = stale.task;
     let late = [line(&w, Level::Info, "late")];
     let commit = Commit::new()
         .write(Write::Put(Put::new(
             Key::new("with")?,
             fields([("a", "b")])?,
         )))
-        .write(append(&held, &[line(&w, Level::Info, "with it")]))
-        .write(append(&stale, &late));
+        .write(log(&held, &[line(&w, Level::Info, "with it")]))
+        .write(log(&stale, &late));
     let why = lost(w.store.commit_one(commit).await);
-    assert_eq!(why, Lost::WrongWorker { holder: second });
-    assert_eq!(messages(&w, task.id()).await?, Vec::<String>::new());
+    let holder = held.worker.clone();
+    assert_eq!(why, Lost::WrongWorker { holder });
+    assert_eq!(messages(&w, task).await?, Vec::<String>::new());
     assert_eq!(w.record("with").await?, None);
     w.store.settle(held.clone(), complete()).await?;
-    let why = lost(w.store.write(append(&held, &late)).await);
+    let why = lost(w.store.write(log(&held, &late)).await);
     let status = Status::Completed;
     assert_eq!(why, Lost::Finished { status });
-    assert_eq!(messages(&w, task.id()).await?, Vec::<String>::new());
+    assert_eq!(messages(&w, task).await?, Vec::<String>::new());
     let nobody = Holder {
         task: w.ids.task(),
         ..held
     };
-    assert_eq!(
-        lost(w.store.write(append(&nobody, &late)).await),
-        Lost::Gone
-    );
+    assert_eq!(lost(w.store.write(log(&nobody, &late)).await), Lost::Gone);
     Ok(())
 }
 
@@ -294,7 +277,7 @@ async fn a_lease_that_ran_out_still_appends_until_it_is_expired(w: World) -> Res
     say(&w, &held, &["late but mine"]).await?;
     w.sweep().await?;
     let late = [line(&w, Level::Info, "too late")];
-    let why = lost(w.store.write(append(&held, &late)).await);
+    let why = lost(w.store.write(log(&held, &late)).await);
     let status = Status::Cancelled;
     assert_eq!(why, Lost::Finished { status });
     assert_eq!(messages(&w, task.id()).await?, ["late but mine"]);
@@ -314,7 +297,7 @@ async fn lines_go_with_the_task_and_do_not_return_with_its_id(w: World) -> Resul
     let (task, held) = w.claimed(new.clone()).await?;
     let kept = line(&w, Level::Info, "kept");
     w.store
-        .write(append(&held, std::slice::from_ref(&kept)))
+        .write(log(&held, std::slice::from_ref(&kept)))
         .await?;
     w.store.settle(held, complete()).await?;
     assert_eq!(messages(&w, task.id()).await?, ["kept"]);
@@ -322,7 +305,7 @@ async fn lines_go_with_the_task_and_do_not_return_with_its_id(w: World) -> Resul
     assert_eq!(messages(&w, task.id()).await?, Vec::<String>::new());
     let (_, held) = w.claimed(new).await?;
     assert_eq!(messages(&w, task.id()).await?, Vec::<String>::new());
-    w.store.write(append(&held, &[kept])).await?;
+    w.store.write(log(&held, &[kept])).await?;
     assert_eq!(messages(&w, task.id()).await?, ["kept"]);
     Ok(())
 }
@@ -331,7 +314,7 @@ async fn lines_are_not_in_the_history_and_do_not_change_the_task(w: World) -> Re
     let (task, held) = w.claimed(w.new_task("work")).await?;
     let before = w.history().await?.next;
     w.advance(Duration::from_secs(1));
-    let commit = Commit::of(append(&held, &[line(&w, Level::Error, "loud")]));
+    let commit = Commit::of(log(&held, &[line(&w, Level::Error, "loud")]));
     let receipt = w.store.commit_one(commit).await?;
     assert_eq!(receipt.outcomes, [Outcome::Logged]);
     assert_eq!((receipt.position, receipt.repeated), (None, false));
@@ -342,11 +325,8 @@ async fn lines_are_not_in_the_history_and_do_not_change_the_task(w: World) -> Re
 
 async fn lines_and_the_end_of_the_attempt_are_one_commit(w: World) -> Result<()> {
     let (task, held) = w.claimed(w.new_task("work")).await?;
-    let settle = Write::Settle(Settle {
-        holder: held.clone(),
-        how: complete(),
-    });
-    let log = append(&held, &[line(&w, Level::Info, "done")]);
+    let settle = settle(&held, complete());
+    let log = log(&held, &[line(&w, Level::Info, "done")]);
     let refused = Commit::of(log.clone())
         .write(settle.clone())
         .write(Write::Touch(Key::new("missing")?, None));

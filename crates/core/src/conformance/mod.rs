@@ -57,26 +57,72 @@ macro_rules! cases {
     };
 }
 
+mod act;
 mod bad_input;
 mod cancel;
+mod cancelling;
 mod changes;
+mod changes_of_groups;
+mod changes_of_records;
+mod changes_of_tasks;
+mod claim_order;
 mod claims;
+mod claims_by_id;
+mod commit_order;
 mod commits;
 mod concurrency;
+mod concurrent_groups;
+mod concurrent_history;
+mod concurrent_records;
+mod counts;
+mod deleting;
+mod draining;
+mod due;
+mod expired_attempts;
+mod failure_tasks;
+mod group_members;
 mod groups;
+mod guards;
+mod interests;
+mod key_lifetimes;
 mod keys;
 mod leases;
+mod list_filters;
 mod lists;
 mod logs;
 mod lost_replies;
+mod lost_replies_to_clients;
+mod lost_replies_to_workers;
+mod merges;
+mod nested_groups;
+mod observe;
+mod peeks;
+mod races;
+mod random_history;
+mod reading_history;
+mod receipts;
+mod record_expiry;
 mod records;
+mod redrives;
+mod reopened_groups;
+mod replacing;
 mod retention;
+mod retention_of_groups;
+mod retention_of_history;
 mod retries;
+mod retry_delays;
+mod scan_filters;
 mod scans;
 mod settling;
+mod settling_in_commits;
+mod stale_holders;
+mod stale_selections;
 mod submits;
 mod sweeps;
+mod task_ids;
+mod text_as_data;
 mod world;
+mod writes;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -128,23 +174,66 @@ pub struct Case {
 pub fn cases() -> Vec<Case> {
     [
         records::cases(),
+        merges::cases(),
+        record_expiry::cases(),
+        text_as_data::cases(),
         scans::cases(),
+        scan_filters::cases(),
         commits::cases(),
+        commit_order::cases(),
+        guards::cases(),
+        receipts::cases(),
         submits::cases(),
+        task_ids::cases(),
+        failure_tasks::cases(),
         keys::cases(),
+        key_lifetimes::cases(),
+        replacing::cases(),
         claims::cases(),
+        claim_order::cases(),
+        claims_by_id::cases(),
+        peeks::cases(),
         leases::cases(),
+        stale_holders::cases(),
         settling::cases(),
+        settling_in_commits::cases(),
         retries::cases(),
+        retry_delays::cases(),
+        expired_attempts::cases(),
+        redrives::cases(),
         cancel::cases(),
+        cancelling::cases(),
+        deleting::cases(),
         groups::cases(),
+        group_members::cases(),
+        draining::cases(),
+        nested_groups::cases(),
+        reopened_groups::cases(),
         logs::cases(),
         lists::cases(),
+        list_filters::cases(),
+        counts::cases(),
         changes::cases(),
+        changes_of_records::cases(),
+        changes_of_tasks::cases(),
+        changes_of_groups::cases(),
+        reading_history::cases(),
+        interests::cases(),
+        due::cases(),
         sweeps::cases(),
+        stale_selections::cases(),
         retention::cases(),
+        retention_of_groups::cases(),
+        retention_of_history::cases(),
         lost_replies::cases(),
+        lost_replies_to_clients::cases(),
+        lost_replies_to_workers::cases(),
         concurrency::cases(),
+        concurrent_records::cases(),
+        concurrent_groups::cases(),
+        concurrent_history::cases(),
+        races::cases(),
+        random_history::cases(),
         bad_input::cases(),
     ]
     .concat()

@@ -1,20 +1,23 @@
-//! Retention: what has been kept long enough goes, and nothing else.
+//! Retention of tasks: what has been kept long enough goes, and nothing else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::conformance::act::{retry_now, run};
+use crate::conformance::observe::lines;
 use crate::conformance::world::{
     LEASE, World, complete, conflict, fail, holder, lane, steady_retry,
 };
-use crate::error::{Conflict, Error, NotFound, Result};
+use crate::conformance::writes::{log, open};
+use crate::error::{Conflict, Result};
 use crate::group::NewGroup;
 use crate::ids::{Position, TaskId};
 use crate::log::{Level, NewLine};
 use crate::names::{GroupId, Key};
 use crate::record::fields;
 use crate::store::{
-    Changes, Commit, Compact, Compacted, Counts, Ending, Groups, Log, Logs, Merge, Put, Retry,
-    Start, Store, StoreExt, SubmitOutcome, Tasks, Write,
+    Changes, Commit, Compact, Compacted, Counts, Ending, Groups, Merge, Put, Store, StoreExt,
+    SubmitOutcome, Tasks, Write,
 };
 use crate::task::{KeyLifetime, NewTask, OnConflict, Status};
 
@@ -27,21 +30,15 @@ cases!["retention":
     a_removed_task_leaves_neither_key_nor_log_nor_count,
     a_key_that_was_given_to_another_task_stays_with_it,
     a_task_stays_while_its_key_stands_for_it_for_a_time,
-    drained_groups_go_by_age_and_others_stay,
-    a_member_of_a_removed_group_can_still_run_again,
-    history_goes_from_its_old_end_by_age,
-    history_goes_up_to_the_limit,
-    history_written_after_the_clock_went_back_waits_for_what_is_before_it,
-    compaction_appends_nothing_to_the_history,
-    commit_ids_are_remembered_for_ten_minutes_and_then_forgotten,
     an_empty_namespace_has_nothing_to_remove,
     other_namespaces_are_left_alone,
 ];
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const TICK: Duration = Duration::from_millis(1);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn nothing_but_a_limit() -> Compact {
+pub(super) const TICK: Duration = Duration::from_millis(1);
+
+pub(super) fn nothing_but_a_limit() -> Compact {
     Compact {
         limit: 100,
         ..Compact::default()
@@ -56,15 +53,8 @@ fn tasks(statuses: &[Status]) -> Compact {
     }
 }
 
-fn all_tasks() -> Compact {
+pub(super) fn all_tasks() -> Compact {
     tasks(&[Status::Completed, Status::Failed, Status::Cancelled])
-}
-
-fn history_of_a_day() -> Compact {
-    Compact {
-        history: Some(DAY),
-        ..nothing_but_a_limit()
-    }
 }
 
 fn removed(tasks: u64) -> Compacted {
@@ -75,20 +65,14 @@ fn removed(tasks: u64) -> Compacted {
 }
 
 /// A task that ends now with this status.
-async fn ended(w: &World, status: Status) -> Result<TaskId> {
+pub(super) async fn ended(w: &World, status: Status) -> Result<TaskId> {
     let how = match status {
         Status::Failed => fail("for good"),
         Status::Cancelled => Ending::Cancel { reason: None },
         _ => complete(),
     };
     let new = w.new_task("work").retry(steady_retry(1));
-    end(w, new, how).await
-}
-
-async fn end(w: &World, new: NewTask, how: Ending) -> Result<TaskId> {
-    let (task, held) = w.claimed(new).await?;
-    w.store.settle(held, how).await?;
-    Ok(task.id())
+    run(w, new, how).await
 }
 
 /// Which of these tasks are there.
@@ -98,32 +82,11 @@ async fn kept(w: &World, ids: &[TaskId]) -> Result<Vec<bool>> {
     Ok(found.iter().map(Option::is_some).collect())
 }
 
-async fn has_group(w: &World, id: &str) -> Result<bool> {
-    match w.group(id).await {
-        Ok(_) => Ok(true),
-        Err(Error::NotFound(NotFound::Group(_))) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-async fn open(w: &World, new: NewGroup) -> Result<()> {
-    w.store.write(Write::OpenGroup(Box::new(new))).await?;
-    Ok(())
-}
-
 /// One entry for the history, always of the same key: for each key there is an order everywhere.
-async fn write(w: &World) -> Result<Position> {
+pub(super) async fn write(w: &World) -> Result<Position> {
     let put = Put::new(Key::new("key")?, fields([("of", "retention")])?);
     let receipt = w.store.commit_one(Commit::of(Write::Put(put))).await?;
     Ok(receipt.position.unwrap_or_default())
-}
-
-/// The oldest position that a reader may go on from, as a reader who comes too late is told.
-async fn oldest(w: &World, from: Position) -> Position {
-    match w.store.changes(Changes::after(from, 10)).await {
-        Err(Error::NotFound(NotFound::History { oldest })) => oldest,
-        other => panic!("expected to be told where to go on, got {other:?}"),
-    }
 }
 
 async fn a_finished_task_goes_exactly_when_it_is_old_enough(w: World) -> Result<()> {
@@ -237,12 +200,7 @@ async fn an_active_task_is_never_removed(w: World) -> Result<()> {
 async fn a_task_that_runs_again_is_kept_and_its_age_begins_anew(w: World) -> Result<()> {
     let task = ended(&w, Status::Failed).await?;
     w.advance(DAY);
-    let retry = Retry {
-        task,
-        force: true,
-        delay: Duration::ZERO,
-    };
-    w.write_with_id(Write::Retry(retry)).await?;
+    retry_now(&w, task, true).await?;
     assert_eq!(w.store.compact(all_tasks()).await?.tasks, 0);
     assert_eq!(w.status(task).await?, Status::Pending);
     let claimed = w.claim(&w.worker("worker")?, 1).await?;
@@ -260,24 +218,14 @@ async fn a_removed_task_leaves_neither_key_nor_log_nor_count(w: World) -> Result
     let new = w.new_task("work").key("for ever".try_into()?);
     let (task, held) = w.claimed(new.clone()).await?;
     let line = NewLine::new(w.ids.line(), Level::Info, "said");
-    let log = Log {
-        holder: held.clone(),
-        lines: vec![line],
-    };
-    w.store.write(Write::Log(log)).await?;
+    w.store.write(log(&held, &[line])).await?;
     w.store.settle(held, complete()).await?;
     w.advance(DAY);
     assert_eq!(w.store.compact(all_tasks()).await?, removed(1));
     assert_eq!(w.store.task(task.id()).await?, None);
     assert_eq!(w.by_key("for ever").await?, None);
     assert_eq!(w.store.counts(Counts::default()).await?, []);
-    let logs = Logs {
-        task: task.id(),
-        level: Level::Debug,
-        cursor: None,
-        limit: 10,
-    };
-    assert_eq!(w.store.logs(logs.clone()).await?.lines, []);
+    assert_eq!(lines(&w, task.id()).await?, []);
     let again = NewTask {
         id: w.ids.task(),
         ..new.clone()
@@ -289,7 +237,7 @@ async fn a_removed_task_leaves_neither_key_nor_log_nor_count(w: World) -> Result
     w.store.write(Write::DeleteTask(again.id)).await?;
     w.store.submit(new).await?;
     assert_eq!(w.status(task.id()).await?, Status::Pending);
-    assert_eq!(w.store.logs(logs).await?.lines, []);
+    assert_eq!(lines(&w, task.id()).await?, []);
     Ok(())
 }
 
@@ -298,7 +246,7 @@ async fn a_key_that_was_given_to_another_task_stays_with_it(w: World) -> Result<
         let lifetime = KeyLifetime::WhileActive;
         Ok((w.new_task("work")).key_with("same".try_into()?, lifetime, OnConflict::Reject))
     };
-    let old = end(&w, keyed()?, complete()).await?;
+    let old = run(&w, keyed()?, complete()).await?;
     let young = w.submit(keyed()?).await?;
     w.advance(DAY);
     assert_eq!(w.store.compact(all_tasks()).await?, removed(1));
@@ -319,7 +267,7 @@ async fn a_task_stays_while_its_key_stands_for_it_for_a_time(w: World) -> Result
         Ok((w.new_task("work")).key_with("a week".try_into()?, lifetime, OnConflict::Attach))
     };
     let start = w.now();
-    let week = end(&w, keyed()?, complete()).await?;
+    let week = run(&w, keyed()?, complete()).await?;
     w.advance(Duration::from_secs(1));
     let plain = ended(&w, Status::Completed).await?;
     w.clock.jump_to(start.saturating_plus(DAY * 7 - TICK));
@@ -338,236 +286,6 @@ async fn a_task_stays_while_its_key_stands_for_it_for_a_time(w: World) -> Result
     assert_eq!(w.store.compact(compact).await?, removed(1));
     assert_eq!(w.store.task(week).await?, None);
     assert_eq!(w.by_key("a week").await?, None);
-    Ok(())
-}
-
-async fn drained_groups_go_by_age_and_others_stay(w: World) -> Result<()> {
-    let id = |text: &str| GroupId::new(text);
-    for name in ["first", "second", "third", "reopened", "open", "waits"] {
-        open(&w, NewGroup::new(id(name)?)).await?;
-    }
-    let waiting = w.new_task("member").group(id("waits")?);
-    w.submit(waiting).await?;
-    for name in ["third", "first", "second", "reopened", "waits"] {
-        w.advance(Duration::from_secs(1));
-        w.store.write(Write::Seal(id(name)?)).await?;
-        has_group(&w, name).await?;
-    }
-    w.write_with_id(Write::Reopen(id("reopened")?)).await?;
-    w.advance(DAY - Duration::from_secs(3));
-    let compact = |limit| Compact {
-        groups: Some(DAY),
-        limit,
-        ..Compact::default()
-    };
-    let removed = |groups, more| Compacted {
-        groups,
-        more,
-        ..Compacted::default()
-    };
-    // The commit that opens a group again has an id, which is forgotten on the way.
-    let left = |answer: Compacted| Compacted {
-        remembered: 0,
-        ..answer
-    };
-    // Of those that drained, "second" is a second too young.
-    assert_eq!(left(w.store.compact(compact(1)).await?), removed(1, true));
-    assert!(!has_group(&w, "third").await?);
-    assert!(has_group(&w, "first").await?);
-    assert_eq!(left(w.store.compact(compact(1)).await?), removed(1, false));
-    assert!(!has_group(&w, "first").await?);
-    w.advance(Duration::from_secs(1) - TICK);
-    assert_eq!(left(w.store.compact(compact(9)).await?), removed(0, false));
-    w.advance(TICK);
-    assert_eq!(left(w.store.compact(compact(9)).await?), removed(1, false));
-    assert!(!has_group(&w, "second").await?);
-    w.advance(DAY * 1_000);
-    assert_eq!(left(w.store.compact(compact(9)).await?), removed(0, false));
-    for name in ["reopened", "open", "waits"] {
-        assert!(has_group(&w, name).await?, "{name} is gone");
-    }
-    w.store.write(Write::Seal(id("reopened")?)).await?;
-    has_group(&w, "reopened").await?;
-    w.advance(DAY - TICK);
-    assert_eq!(left(w.store.compact(compact(9)).await?), removed(0, false));
-    w.advance(TICK);
-    assert_eq!(left(w.store.compact(compact(9)).await?), removed(1, false));
-    assert!(!has_group(&w, "reopened").await?);
-    Ok(())
-}
-
-async fn a_member_of_a_removed_group_can_still_run_again(w: World) -> Result<()> {
-    let then = w.new_task("then");
-    let group = GroupId::new("g")?;
-    let new = NewGroup::new(group.clone()).expecting(1).then(then.clone());
-    open(&w, new).await?;
-    let member = w.new_task("member").retry(steady_retry(1)).group(group);
-    let task = end(&w, member, fail("for good")).await?;
-    assert!(has_group(&w, "g").await?);
-    w.advance(DAY);
-    let compact = Compact {
-        groups: Some(DAY),
-        ..nothing_but_a_limit()
-    };
-    assert_eq!(w.store.compact(compact).await?.groups, 1);
-    assert_eq!(w.status(then.id).await?, Status::Pending);
-    let retry = Retry {
-        task,
-        force: true,
-        delay: Duration::ZERO,
-    };
-    w.write_with_id(Write::Retry(retry)).await?;
-    let claimed = w.claim_ids(&w.worker("worker")?, &[task]).await?;
-    w.store
-        .settle(holder(&claimed.tasks[0]), complete())
-        .await?;
-    assert_eq!(w.status(task).await?, Status::Completed);
-    assert_eq!(w.store.task(then.id.nth(1)).await?, None);
-    assert!(!has_group(&w, "g").await?);
-    Ok(())
-}
-
-async fn history_goes_from_its_old_end_by_age(w: World) -> Result<()> {
-    let first = write(&w).await?;
-    w.advance(Duration::from_secs(1));
-    let second = write(&w).await?;
-    w.advance(Duration::from_secs(1));
-    let third = write(&w).await?;
-    let before = w.history().await?;
-    w.advance(DAY - Duration::from_secs(1) - TICK);
-    let removed = |entries| Compacted {
-        entries,
-        ..Compacted::default()
-    };
-    let compact = || w.store.compact(history_of_a_day());
-    assert_eq!(compact().await?, removed(1));
-    w.advance(TICK);
-    assert_eq!(compact().await?, removed(1));
-    assert_eq!(compact().await?, removed(0));
-    let young: Vec<_> = before.entries[2..].to_vec();
-    assert_eq!(young[0].position, third);
-    assert_eq!(w.history().await?.entries, young);
-    let told = oldest(&w, Position::ZERO).await;
-    assert_eq!(oldest(&w, first).await, told);
-    assert!(second <= told && told < third, "{told} is not in between");
-    for start in [told, second] {
-        // The second entry itself is gone, but who has read it has missed nothing.
-        let page = w.history_from(Start::After(start)).await?;
-        assert_eq!(page.entries, young);
-    }
-    w.advance(DAY);
-    assert_eq!(compact().await?, removed(1));
-    assert_eq!(w.history().await?.entries, []);
-    assert!(oldest(&w, second).await >= third);
-    let fourth = write(&w).await?;
-    assert!(fourth > third);
-    let after = w.history_from(Start::After(third)).await?;
-    let positions: Vec<Position> = after.entries.iter().map(|e| e.position).collect();
-    assert_eq!(positions, [fourth]);
-    Ok(())
-}
-
-async fn history_goes_up_to_the_limit(w: World) -> Result<()> {
-    let mut positions = Vec::new();
-    for _ in 0..5 {
-        positions.push(write(&w).await?);
-    }
-    w.advance(DAY);
-    let compact = Compact {
-        limit: 2,
-        ..history_of_a_day()
-    };
-    for (entries, more) in [(2, true), (2, true), (1, false)] {
-        let expected = Compacted {
-            entries,
-            more,
-            ..Compacted::default()
-        };
-        assert_eq!(w.store.compact(compact.clone()).await?, expected);
-        positions.drain(..entries as usize);
-        let left = w.history().await?.entries;
-        let left: Vec<Position> = left.iter().map(|entry| entry.position).collect();
-        assert_eq!(left, positions);
-    }
-    Ok(())
-}
-
-async fn history_written_after_the_clock_went_back_waits_for_what_is_before_it(
-    w: World,
-) -> Result<()> {
-    let start = w.now();
-    w.advance(DAY);
-    write(&w).await?;
-    w.clock.jump_to(start);
-    write(&w).await?;
-    let before = w.history().await?;
-    w.clock.jump_to(start.saturating_plus(DAY + DAY / 2));
-    let compact = || w.store.compact(history_of_a_day());
-    assert_eq!(compact().await?, Compacted::default());
-    assert_eq!(w.history().await?, before);
-    w.clock.jump_to(start.saturating_plus(DAY * 2));
-    assert_eq!(compact().await?.entries, 2);
-    assert_eq!(w.history().await?.entries, []);
-    Ok(())
-}
-
-async fn compaction_appends_nothing_to_the_history(w: World) -> Result<()> {
-    ended(&w, Status::Completed).await?;
-    open(&w, NewGroup::new(GroupId::new("g")?).expecting(0)).await?;
-    assert!(has_group(&w, "g").await?);
-    let before = w.history().await?;
-    w.advance(DAY);
-    let compact = Compact {
-        groups: Some(DAY),
-        ..all_tasks()
-    };
-    let done = w.store.compact(compact).await?;
-    assert_eq!((done.tasks, done.groups, done.entries), (1, 1, 0));
-    assert_eq!(w.history().await?, before);
-    w.advance(TICK);
-    let done = w.store.compact(history_of_a_day()).await?;
-    assert_eq!(done.entries, before.entries.len() as u64);
-    let empty = w.history().await?;
-    assert_eq!((empty.entries, empty.next), (Vec::new(), before.next));
-    Ok(())
-}
-
-async fn commit_ids_are_remembered_for_ten_minutes_and_then_forgotten(w: World) -> Result<()> {
-    let add = |key: &str| -> Result<Commit> {
-        let merge = Merge::new(Key::new(key)?).add("n".try_into()?, 1);
-        Ok(Commit::of(Write::Merge(merge)).id(w.ids.commit()))
-    };
-    let commits = [add("a")?, add("b")?, add("c")?];
-    for commit in &commits {
-        w.store.commit_one(commit.clone()).await?;
-    }
-    w.advance(Duration::from_secs(10 * 60) - TICK);
-    let compact = |limit| Compact {
-        limit,
-        ..Compact::default()
-    };
-    let done = w.store.compact(compact(100)).await?;
-    assert_eq!(done, Compacted::default());
-    for commit in &commits {
-        assert!(w.store.commit_one(commit.clone()).await?.repeated);
-    }
-    w.advance(DAY);
-    let forgotten = |remembered, more| Compacted {
-        remembered,
-        more,
-        ..Compacted::default()
-    };
-    assert_eq!(w.store.compact(compact(2)).await?, forgotten(2, true));
-    assert_eq!(w.store.compact(compact(2)).await?, forgotten(1, false));
-    for commit in &commits {
-        assert!(!w.store.commit_one(commit.clone()).await?.repeated);
-        assert!(w.store.commit_one(commit.clone()).await?.repeated);
-    }
-    for key in ["a", "b", "c"] {
-        let record = w.record(key).await?;
-        let number = record.and_then(|record| record.field("n").cloned());
-        assert_eq!(number, Some("2".into()));
-    }
     Ok(())
 }
 
@@ -605,7 +323,7 @@ async fn other_namespaces_are_left_alone(w: World) -> Result<()> {
         let claimed = store.claim(claim).await?.tasks;
         store.settle(holder(&claimed[0]), complete()).await?;
         let new = NewGroup::new(group.clone()).expecting(0);
-        store.write(Write::OpenGroup(Box::new(new))).await?;
+        store.write(open(new)).await?;
         store.sweep(10, &w.ids).await?;
         store.commit_one(commit.clone()).await?;
     }

@@ -1,4 +1,4 @@
-//! Submitting: what is kept of a task, when it becomes runnable, and what submitting it again does.
+//! Submitting: what is kept of a task, and when it becomes runnable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::change::{Change, TaskEvent};
-use crate::conformance::world::{
-    LEASE, RETRY_DELAY, World, complete, conflict, fail, holder, invalid, lane, name, steady_retry,
-};
+use crate::change::TaskEvent;
+use crate::conformance::act::open_group;
+use crate::conformance::observe::{assert_only, created, events_since, here};
+use crate::conformance::world::{World, complete, conflict, invalid, lane, name, steady_retry};
+use crate::conformance::writes::submit;
 use crate::error::{Conflict, Error, NotFound, Result};
 use crate::group::NewGroup;
-use crate::ids::{Fence, Fingerprint, Revision, TaskId};
+use crate::ids::{Fence, Fingerprint, Revision};
 use crate::names::{GroupId, IdempotencyKey};
 use crate::store::{
-    Commit, Counts, Ending, LaneCounts, List, Outcome, Peek, Retry, Selector, Start, StoreExt,
-    SubmitOutcome, Submitted, Write,
+    Commit, Counts, LaneCounts, List, Outcome, Peek, Selector, StoreExt, SubmitOutcome, Submitted,
+    Write,
 };
 use crate::task::{
     Backoff, Due, KeyLifetime, Lane, NewTask, OnConflict, Priority, RetryPolicy, Status, Task,
@@ -31,22 +32,13 @@ cases!["submits":
     a_delayed_task_is_scheduled_until_the_very_moment_it_is_due,
     a_task_due_in_the_past_is_pending_at_once,
     a_task_due_after_the_year_9999_is_refused,
-    the_same_id_again_is_the_same_submission_whatever_became_of_it,
-    an_id_that_another_task_has_is_refused,
-    an_id_can_be_submitted_again_once_its_task_is_deleted,
     each_item_of_a_bulk_submit_has_its_own_outcome,
     the_tasks_of_one_commit_are_submitted_together_or_not_at_all,
     a_submit_into_a_group_that_is_not_there_writes_nothing,
-    a_failure_task_is_submitted_once_and_only_when_the_task_has_failed_for_good,
-    a_failure_task_is_submitted_when_the_last_lease_runs_out,
-    each_redrive_that_fails_submits_a_failure_task_of_its_own,
-    a_task_that_completes_or_is_cancelled_submits_no_failure_task,
-    a_failure_task_leaves_a_task_alone_that_has_its_id,
-    the_same_id_in_another_namespace_is_another_task,
 ];
 
 /// The task that a store must keep of a submit at this moment, runnable at once.
-fn as_submitted(new: &NewTask, now: Timestamp, revision: Revision) -> Task {
+pub(super) fn as_submitted(new: &NewTask, now: Timestamp, revision: Revision) -> Task {
     let spec = TaskSpec {
         id: new.id,
         lane: new.lane.clone(),
@@ -63,6 +55,7 @@ fn as_submitted(new: &NewTask, now: Timestamp, revision: Revision) -> Task {
         on_failure: new.on_failure.clone(),
         trace: new.trace.clone(),
         created_at: now,
+        born: revision,
     };
     let state = TaskState {
         status: Status::Pending,
@@ -97,65 +90,10 @@ fn as_submitted(new: &NewTask, now: Timestamp, revision: Revision) -> Task {
     }
 }
 
-/// Asserts that `after` is `before`, written just now, with this edit and no other.
-pub(super) fn assert_only(w: &World, before: &Task, after: &Task, edit: impl FnOnce(&mut Task)) {
-    let mut expected = before.clone();
-    expected.modified_at = w.now();
-    expected.revision = after.revision;
-    edit(&mut expected);
-    assert_eq!(*after, expected);
-    assert!(after.revision > before.revision, "the revision must grow");
-}
-
-/// Where the history ends now.
-pub(super) async fn here(w: &World) -> Result<Start> {
-    Ok(Start::After(w.history_from(Start::Newest).await?.next))
-}
-
-/// What happened to tasks since; nothing else may have happened.
-pub(super) async fn events(w: &World, since: Start) -> Result<Vec<(TaskId, TaskEvent)>> {
-    let entries = w.history_from(since).await?.entries;
-    let changes = entries.into_iter().flat_map(|entry| entry.changes);
-    Ok(changes
-        .map(|change| match change {
-            Change::Task(task) => (task.id, task.event),
-            other => panic!("expected changes of tasks only, got {other:?}"),
-        })
-        .collect())
-}
-
-pub(super) fn created(id: TaskId) -> Submitted {
-    Submitted {
-        id,
-        outcome: SubmitOutcome::Created,
-    }
-}
-
-/// Claims a task that is due.
-pub(super) async fn claim(w: &World, id: TaskId) -> Result<Task> {
-    w.sweep().await?;
-    let claimed = w.claim_ids(&w.worker("worker")?, &[id]).await?;
-    assert_eq!(claimed.refused, vec![]);
-    Ok(claimed.tasks[0].clone())
-}
-
-/// Claims a task that is due, and ends the attempt.
-pub(super) async fn attempt(w: &World, id: TaskId, how: Ending) -> Result<Outcome> {
-    let claimed = claim(w, id).await?;
-    w.store.settle(holder(&claimed), how).await
-}
-
-/// Retries a task now.
-pub(super) async fn retry(w: &World, task: TaskId, force: bool) -> Result<Outcome> {
-    let delay = Duration::ZERO;
-    w.write_with_id(Write::Retry(Retry { task, force, delay }))
-        .await
-}
-
 async fn every_field_is_kept_and_answered_as_it_was_given(w: World) -> Result<()> {
     let group = GroupId::new("a group")?;
     let open = NewGroup::new(group.clone());
-    w.store.write(Write::OpenGroup(Box::new(open))).await?;
+    open_group(&w, open).await?;
     let last = NewTask::new(w.ids.task(), Lane::new("last", "resort")?, "page somebody");
     let failure = NewTask {
         due: Due::At(w.now().saturating_plus(Duration::from_secs(3_600))),
@@ -197,7 +135,10 @@ async fn every_field_is_kept_and_answered_as_it_was_given(w: World) -> Result<()
     let born = w.group("a group").await?.born;
     Arc::make_mut(&mut expected.spec).group_born = Some(born);
     assert_eq!(task, expected);
-    assert_eq!(events(&w, start).await?, [(new.id, TaskEvent::Submitted)]);
+    assert_eq!(
+        events_since(&w, start).await?,
+        [(new.id, TaskEvent::Submitted)]
+    );
 
     assert_eq!(w.by_key("a key").await?.as_ref(), Some(&task));
     let lanes = vec![lane()];
@@ -326,114 +267,14 @@ async fn a_task_due_after_the_year_9999_is_refused(w: World) -> Result<()> {
     let good = w.new_task("good").after(Duration::from_secs(60));
     let late = w.new_task("late").after(Duration::from_millis(60_001));
     let late = late.key(key.clone());
-    let commit = Commit::of(Write::Submit(Box::new(good.clone())))
-        .write(Write::Submit(Box::new(late.clone())));
+    let commit = Commit::of(submit(good.clone())).write(submit(late.clone()));
     let field = invalid(w.store.commit_one(commit).await).field;
     assert!(field.ends_with("due"), "{field} is not the field");
     assert_eq!(w.store.task(good.id).await?, None);
     assert_eq!(w.store.task(late.id).await?, None);
     assert_eq!(w.by_key("key").await?, None);
-    assert_eq!(events(&w, start).await?, vec![]);
+    assert_eq!(events_since(&w, start).await?, vec![]);
     assert_eq!(w.submit(good).await?.runnable_at, Timestamp::MAX);
-    Ok(())
-}
-
-async fn the_same_id_again_is_the_same_submission_whatever_became_of_it(w: World) -> Result<()> {
-    let group = NewGroup::new(GroupId::new("group")?);
-    w.store.write(Write::OpenGroup(Box::new(group))).await?;
-    let new = w.new_task("work").group(GroupId::new("group")?).key_with(
-        IdempotencyKey::new("key")?,
-        KeyLifetime::WhileActive,
-        OnConflict::Reject,
-    );
-    // What the task is made of tells submissions apart, not how it is to be run.
-    let again = NewTask {
-        priority: Priority::HIGHEST,
-        due: Due::After(Duration::from_secs(60)),
-        owner: Some(name("somebody")?),
-        ..new.clone()
-    };
-    w.submit(new.clone()).await?;
-    for step in ["submitted", "claimed", "completed", "its key given away"] {
-        match step {
-            "claimed" => assert_eq!(w.claim(&w.worker("worker")?, 1).await?.len(), 1),
-            "completed" => {
-                let held = holder(&w.task(new.id).await?);
-                w.store.settle(held, complete()).await?;
-            }
-            "its key given away" => {
-                let id = w.ids.task();
-                let other = NewTask { id, ..new.clone() };
-                assert_eq!(w.store.submit(other).await?, created(id));
-            }
-            _ => {}
-        }
-        let before = w.task(new.id).await?;
-        let group = w.group("group").await?;
-        let start = here(&w).await?;
-        w.advance(Duration::from_secs(1));
-        for same in [&new, &again] {
-            assert_eq!(w.store.submit(same.clone()).await?, created(new.id));
-        }
-        assert_eq!(w.task(new.id).await?, before, "{step}");
-        assert_eq!(w.group("group").await?, group);
-        assert_eq!(events(&w, start).await?, vec![]);
-    }
-    Ok(())
-}
-
-async fn an_id_that_another_task_has_is_refused(w: World) -> Result<()> {
-    let key = |text: &str| IdempotencyKey::new(text);
-    let new = w.new_task("work").key(key("key")?);
-    let plain = w.new_task("work");
-    let before = w.submit(new.clone()).await?;
-    w.submit(plain.clone()).await?;
-    let start = here(&w).await?;
-    let payload = NewTask {
-        payload: "other".into(),
-        ..new.clone()
-    };
-    let queue = NewTask {
-        lane: Lane::new("other", "kind")?,
-        ..new.clone()
-    };
-    let kind = NewTask {
-        lane: Lane::new("queue", "other")?,
-        ..new.clone()
-    };
-    let no_key = NewTask {
-        key: None,
-        ..new.clone()
-    };
-    let other_key = new.clone().key(key("other key")?);
-    let with_key = plain.clone().key(key("new key")?);
-    for taken in [payload, queue, kind, no_key, other_key, with_key] {
-        let task = taken.id;
-        let answer = conflict(w.store.submit(taken).await);
-        assert_eq!(answer, Conflict::IdTaken { task });
-    }
-    assert_eq!(w.task(new.id).await?, before);
-    assert_eq!(w.by_key("key").await?, Some(before));
-    assert_eq!(w.by_key("other key").await?, None);
-    assert_eq!(w.by_key("new key").await?, None);
-    assert_eq!(events(&w, start).await?, vec![]);
-    Ok(())
-}
-
-async fn an_id_can_be_submitted_again_once_its_task_is_deleted(w: World) -> Result<()> {
-    let new = w.new_task("work");
-    w.submit(new.clone()).await?;
-    attempt(&w, new.id, complete()).await?;
-    let ended = w.task(new.id).await?.revision;
-    w.store.write(Write::DeleteTask(new.id)).await?;
-    assert_eq!(w.store.task(new.id).await?, None);
-    let other = NewTask {
-        payload: "other work".into(),
-        ..new
-    };
-    let again = w.submit(other.clone()).await?;
-    assert_eq!(again, as_submitted(&other, w.now(), again.revision));
-    assert!(again.revision > ended, "revisions grow over deletion");
     Ok(())
 }
 
@@ -473,7 +314,7 @@ async fn each_item_of_a_bulk_submit_has_its_own_outcome(w: World) -> Result<()> 
             _ => submitted(id, SubmitOutcome::Created),
         });
         first.push(id);
-        commits.push(Commit::of(Write::Submit(Box::new(new))));
+        commits.push(Commit::of(submit(new)));
     }
     let answers = w.store.commit(commits).await;
     let outcomes: Vec<Result<Outcome>> = (answers.into_iter())
@@ -504,7 +345,7 @@ async fn the_tasks_of_one_commit_are_submitted_together_or_not_at_all(w: World) 
     assert_eq!(answer, Conflict::IdTaken { task: taken.id });
     assert_eq!(w.store.task(one.id).await?, None);
     assert_eq!(w.store.task(two.id).await?, None);
-    assert_eq!(events(&w, start).await?, vec![]);
+    assert_eq!(events_since(&w, start).await?, vec![]);
     let both = Commit::of(submit(&one)).write(submit(&two));
     let receipt = w.store.commit_one(both).await?;
     let submitted = [one.id, two.id].map(|id| Outcome::Submitted(created(id)));
@@ -513,7 +354,7 @@ async fn the_tasks_of_one_commit_are_submitted_together_or_not_at_all(w: World) 
     assert_eq!(entries.len(), 1);
     assert_eq!(Some(entries[0].position), receipt.position);
     let submitted = [one.id, two.id].map(|id| (id, TaskEvent::Submitted));
-    assert_eq!(events(&w, start).await?, submitted);
+    assert_eq!(events_since(&w, start).await?, submitted);
     Ok(())
 }
 
@@ -531,143 +372,7 @@ async fn a_submit_into_a_group_that_is_not_there_writes_nothing(w: World) -> Res
     assert_eq!(answer, Err(NotFound::Group(group).into()));
     assert_eq!(w.store.task(new.id).await?, None);
     assert_eq!(w.by_key("key").await?, Some(running));
-    assert_eq!(events(&w, start).await?, vec![]);
+    assert_eq!(events_since(&w, start).await?, vec![]);
     w.store.settle(held, complete()).await?;
-    Ok(())
-}
-
-fn with_failure_task(w: &World, max_attempts: u32) -> (NewTask, NewTask) {
-    let failure = w.new_task("it failed").after(Duration::from_secs(5));
-    let new = NewTask {
-        on_failure: Some(Box::new(failure.clone())),
-        ..w.new_task("work").retry(steady_retry(max_attempts))
-    };
-    (new, failure)
-}
-
-/// The failure task as it must be when its task has failed just now.
-async fn assert_fired(w: &World, failure: &NewTask, id: TaskId) -> Result<()> {
-    let task = w.task(id).await?;
-    let new = NewTask {
-        id,
-        ..failure.clone()
-    };
-    let mut expected = as_submitted(&new, w.now(), task.revision);
-    expected.status = Status::Scheduled;
-    expected.runnable_at = w.now().saturating_plus(Duration::from_secs(5));
-    assert_eq!(task, expected);
-    Ok(())
-}
-
-async fn a_failure_task_is_submitted_once_and_only_when_the_task_has_failed_for_good(
-    w: World,
-) -> Result<()> {
-    let (new, failure) = with_failure_task(&w, 2);
-    w.submit(new.clone()).await?;
-    attempt(&w, new.id, fail("first")).await?;
-    assert_eq!(w.store.task(failure.id).await?, None);
-    w.advance(RETRY_DELAY);
-    let held = holder(&claim(&w, new.id).await?);
-    let start = here(&w).await?;
-    w.store.settle(held.clone(), fail("second")).await?;
-    let both = [
-        (new.id, TaskEvent::Failed),
-        (failure.id, TaskEvent::Submitted),
-    ];
-    assert_eq!(events(&w, start).await?, both);
-    assert_eq!(w.history_from(start).await?.entries.len(), 1);
-    assert_fired(&w, &failure, failure.id).await?;
-    w.store.settle(held, fail("second")).await?;
-    assert_eq!(events(&w, start).await?, both);
-    Ok(())
-}
-
-async fn a_failure_task_is_submitted_when_the_last_lease_runs_out(w: World) -> Result<()> {
-    let (new, failure) = with_failure_task(&w, 1);
-    w.claimed(new.clone()).await?;
-    w.advance(LEASE);
-    assert_eq!(w.sweep().await?.expired, 1);
-    assert_eq!(w.status(new.id).await?, Status::Failed);
-    assert_fired(&w, &failure, failure.id).await
-}
-
-async fn each_redrive_that_fails_submits_a_failure_task_of_its_own(w: World) -> Result<()> {
-    let (new, failure) = with_failure_task(&w, 1);
-    w.submit(new.clone()).await?;
-    attempt(&w, new.id, fail("first")).await?;
-    assert_fired(&w, &failure, failure.id).await?;
-    let first = w.task(failure.id).await?;
-    for redrive in 1..3 {
-        w.advance(Duration::from_secs(1));
-        let start = here(&w).await?;
-        retry(&w, new.id, true).await?;
-        assert_eq!(events(&w, start).await?, [(new.id, TaskEvent::Retried)]);
-        let nth = failure.id.nth(redrive);
-        assert_eq!(w.store.task(nth).await?, None);
-        attempt(&w, new.id, fail("again")).await?;
-        assert_fired(&w, &failure, nth).await?;
-        assert_eq!(w.task(failure.id).await?, first);
-    }
-    Ok(())
-}
-
-async fn a_task_that_completes_or_is_cancelled_submits_no_failure_task(w: World) -> Result<()> {
-    let cancel = |reason: &str| Ending::Cancel {
-        reason: Some(reason.into()),
-    };
-    let mut failures = Vec::new();
-    for how in 0..4 {
-        let (new, failure) = with_failure_task(&w, 1);
-        failures.push(failure.id);
-        w.submit(new.clone()).await?;
-        match how {
-            0 => attempt(&w, new.id, complete()).await?,
-            1 => attempt(&w, new.id, cancel("enough")).await?,
-            2 => w.store.cancel(new.id, None).await?,
-            _ => {
-                let held = holder(&claim(&w, new.id).await?);
-                w.store.cancel(new.id, None).await?;
-                w.store.settle(held, fail("a failure too late")).await?
-            }
-        };
-        assert!(w.status(new.id).await?.is_terminal());
-    }
-    for id in failures {
-        assert_eq!(w.store.task(id).await?, None);
-    }
-    Ok(())
-}
-
-async fn a_failure_task_leaves_a_task_alone_that_has_its_id(w: World) -> Result<()> {
-    let (new, failure) = with_failure_task(&w, 1);
-    w.submit(new.clone()).await?;
-    let other = NewTask {
-        payload: "something else".into(),
-        ..failure.clone()
-    };
-    let other = w.submit(other).await?;
-    attempt(&w, new.id, fail("once")).await?;
-    assert_eq!(w.status(new.id).await?, Status::Failed);
-    assert_eq!(w.task(failure.id).await?, other);
-    Ok(())
-}
-
-async fn the_same_id_in_another_namespace_is_another_task(w: World) -> Result<()> {
-    let other = w.elsewhere().await?;
-    let new = w.new_task("here");
-    let there = NewTask {
-        payload: "there".into(),
-        ..new.clone()
-    };
-    let before = w.submit(new.clone()).await?;
-    assert_eq!(other.task(new.id).await?, None);
-    assert_eq!(other.submit(there).await?, created(new.id));
-    other.cancel(new.id, None).await?;
-    assert_eq!(w.task(new.id).await?, before);
-    let task = other.task(new.id).await?;
-    let task = task.ok_or(NotFound::Task(new.id))?;
-    assert_eq!(task.spec.payload, "there");
-    assert_eq!(task.status, Status::Cancelled);
-    assert_eq!(w.claim(&w.worker("worker")?, 2).await?.len(), 1);
     Ok(())
 }

@@ -199,8 +199,13 @@ impl World {
         key: &str,
         pairs: impl IntoIterator<Item = (&'static str, V)>,
     ) -> Result<Record> {
-        let key = Key::new(key)?;
-        let put = Put::new(key.clone(), fields(pairs)?);
+        self.put_record(Put::new(Key::new(key)?, fields(pairs)?))
+            .await
+    }
+
+    /// Puts a record and answers it.
+    pub async fn put_record(&self, put: Put) -> Result<Record> {
+        let key = put.key.clone();
         self.store.write(Write::Put(put)).await?;
         let record = self.store.record(&key).await?;
         record.ok_or_else(|| NotFound::Record(key).into())

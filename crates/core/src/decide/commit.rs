@@ -1,6 +1,6 @@
 //! Decides a whole commit over the rows that it needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Change, GroupEvent, TaskEvent};
 use crate::decide::draft::{Draft, Finished, Step};
@@ -11,7 +11,7 @@ use crate::error::{Conflict, Error, Invalid, LeaseLost, Result};
 use crate::group::{Group, NewGroup};
 use crate::ids::{Revision, TaskId};
 use crate::log::Line;
-use crate::names::{GroupId, Key};
+use crate::names::GroupId;
 use crate::store::{
     Commit, GroupCounts, Guard, Log, Merge, Outcome, Receipt, Settle, SubmitOutcome, Submitted,
     Write,
@@ -24,6 +24,8 @@ pub struct Applied {
     /// For the caller. The store adds the position, and remembers the receipt of a commit with an
     /// id, with its position.
     pub receipt: Receipt,
+    /// Which commit of the same batch it repeats: that one's receipt has the position.
+    pub repeats: Option<usize>,
     /// For the history.
     pub changes: Vec<Change>,
     /// For the logs. A line whose id the task's log has already is left out.
@@ -61,14 +63,6 @@ impl Refused {
             other => other,
         }
     }
-
-    /// The error for the caller. A row that is missing is a fault of the store: [`batch`] names all.
-    pub fn into_error(self) -> Error {
-        match self {
-            Self::Error(error) => error,
-            Self::Missing(row) => Error::Corrupt(format!("row {row:?} was not loaded").into()),
-        }
-    }
 }
 
 /// Decides a commit: writes to `rows` what it leaves, or nothing.
@@ -80,6 +74,7 @@ pub fn commit(commit: &Commit, rows: &mut Rows, moment: Moment<'_>) -> Result<Ap
     }
     Ok(Applied {
         receipt,
+        repeats: None,
         changes,
         lines,
     })
@@ -98,9 +93,10 @@ fn decide(commit: &Commit, rows: &Rows, moment: Moment<'_>) -> Step<(Receipt, Fi
         let outcome = apply(write, &mut draft).map_err(|refused| refused.within(index))?;
         outcomes.push(outcome);
     }
-    // Last, so that a task which leaves an inner group in its place does not drain the outer one,
-    // whichever of the two writes comes first.
-    draft.follow()?;
+    draft.drain_groups()?;
+    for (write, outcome) in commit.writes.iter().zip(&mut outcomes) {
+        refresh(write, outcome, &draft)?;
+    }
     let receipt = Receipt {
         outcomes,
         position: None,
@@ -195,11 +191,43 @@ pub fn batch(
         };
         results.push(result);
     }
-    if missing.is_empty() {
-        return Ok(results);
+    if !missing.is_empty() {
+        rows.forget(&missing);
+        return Err(missing);
     }
-    rows.forget(&missing);
-    Err(missing)
+    tell_repeats(commits, &mut results);
+    drop_lines_of_removed(&mut results);
+    Ok(results)
+}
+
+/// A commit may be repeated within a batch, before the store has given the first one a position.
+fn tell_repeats(commits: &[Commit], results: &mut [Result<Applied>]) {
+    let mut firsts = BTreeMap::new();
+    for (index, (commit, result)) in commits.iter().zip(results).enumerate() {
+        let (Some(id), Ok(applied)) = (commit.id, result) else {
+            continue;
+        };
+        if applied.receipt.repeated {
+            applied.repeats = firsts.get(&id).copied();
+        } else {
+            firsts.insert(id, index);
+        }
+    }
+}
+
+/// Lines that one commit appends to a log go with the task if a later one removes it.
+fn drop_lines_of_removed(results: &mut [Result<Applied>]) {
+    let mut removed = BTreeSet::new();
+    for applied in results.iter_mut().rev().flatten() {
+        applied.lines.retain(|(task, _)| !removed.contains(task));
+        for change in &applied.changes {
+            if let Change::Task(task) = change
+                && task.event == TaskEvent::Deleted
+            {
+                removed.insert(task.id);
+            }
+        }
+    }
 }
 
 /// The receipt of a commit that was applied before.
@@ -214,98 +242,56 @@ fn repeated(commit: &Commit, rows: &Rows, draft: &Draft<'_>) -> Step<Option<Rece
             }));
         }
     }
-    let mut settles = 0;
+    let mut outcomes = Vec::with_capacity(commit.writes.len());
     for write in &commit.writes {
+        // A commit that does more than settle is recognised by its id alone: the task does not
+        // tell whether the rest was the same.
         let Write::Settle(settle) = write else {
-            continue;
+            return Ok(None);
         };
         let task = draft.find_task(settle.holder.task)?;
-        if task.is_none_or(|t| task::settled_before(t, &settle.holder, &settle.how).is_none()) {
+        let settled = task.and_then(|t| task::settled_before(t, &settle.holder, &settle.how));
+        let Some(settled) = settled else {
             return Ok(None);
-        }
-        settles += 1;
+        };
+        outcomes.push(Outcome::Settled {
+            status: settled.status,
+            runnable_at: settled.runnable_at,
+        });
     }
-    if settles == 0 {
-        return Ok(None);
-    }
-    let outcomes = (commit.writes.iter())
-        .map(|write| outcome_now(write, draft))
-        .collect::<Step<Vec<Outcome>>>()?;
-    Ok(Some(Receipt {
+    Ok((!outcomes.is_empty()).then_some(Receipt {
         outcomes,
         position: None,
         repeated: true,
     }))
 }
 
-/// What a write that was applied before has led to, as far as the rows still show it.
-fn outcome_now(write: &Write, draft: &Draft<'_>) -> Step<Outcome> {
-    let status = |id: TaskId| -> Step<Outcome> {
-        Ok(match draft.find_task(id)? {
-            Some(task) => Outcome::Already {
-                status: task.status,
-            },
-            None => Outcome::Removed { existed: false },
-        })
+/// What a write says of a group is what the commit leaves.
+fn refresh(write: &Write, outcome: &mut Outcome, draft: &Draft<'_>) -> Step<()> {
+    let id = match write {
+        Write::OpenGroup(new) => &new.id,
+        Write::Arrive(id, _) | Write::Seal(id) | Write::Reopen(id) | Write::Tally(id) => id,
+        Write::Put(_)
+        | Write::Merge(_)
+        | Write::Delete(_)
+        | Write::Touch(..)
+        | Write::ExpireRecord(_)
+        | Write::Submit(_)
+        | Write::Settle(_)
+        | Write::Amend(_)
+        | Write::Cancel(_)
+        | Write::Retry(_)
+        | Write::Prioritise(..)
+        | Write::Promote(_)
+        | Write::Expire(_)
+        | Write::DeleteTask(_)
+        | Write::DeleteGroup(_)
+        | Write::Log(_) => return Ok(()),
     };
-    let written = |key: &Key, returning: bool| -> Step<Outcome> {
-        let record = draft.record(key)?;
-        Ok(Outcome::Written {
-            revision: record.map_or(Revision::ZERO, |record| record.revision),
-            record: record.filter(|_| returning).cloned(),
-        })
-    };
-    let counts = |id: &GroupId| -> Step<Outcome> {
-        Ok(match draft.find_group(id)? {
-            Some(group) => Outcome::Group(GroupCounts::from(group)),
-            None => Outcome::Removed { existed: false },
-        })
-    };
-    match write {
-        Write::Settle(settle) => {
-            let task = draft.find_task(settle.holder.task)?;
-            let settled = task.and_then(|task| task.settled.as_ref());
-            match settled {
-                Some(settled) => Ok(Outcome::Settled {
-                    status: settled.status,
-                    runnable_at: settled.runnable_at,
-                }),
-                None => status(settle.holder.task),
-            }
-        }
-        Write::Submit(new) => {
-            let by_key = match &new.key {
-                Some(request) if draft.find_task(new.id)?.is_none() => draft.key(&request.key)?,
-                Some(_) | None => None,
-            };
-            Ok(Outcome::Submitted(match by_key {
-                Some(id) if id != new.id => Submitted {
-                    id,
-                    outcome: SubmitOutcome::Existing,
-                },
-                Some(_) | None => Submitted {
-                    id: new.id,
-                    outcome: SubmitOutcome::Created,
-                },
-            }))
-        }
-        Write::Put(put) => written(&put.key, false),
-        Write::Merge(merge) => written(&merge.key, merge.returning),
-        Write::Touch(key, _) => written(key, false),
-        Write::Delete(_) | Write::ExpireRecord(_) => Ok(Outcome::Removed { existed: false }),
-        Write::Amend(amend) => status(amend.holder.task),
-        Write::Cancel(cancel) => status(cancel.task),
-        Write::Retry(retry) => status(retry.task),
-        Write::Expire(expire) => status(expire.task),
-        Write::Prioritise(id, _) | Write::Promote(id) | Write::DeleteTask(id) => status(*id),
-        Write::OpenGroup(new) => counts(&new.id),
-        Write::Arrive(id, _)
-        | Write::Seal(id)
-        | Write::Reopen(id)
-        | Write::Tally(id)
-        | Write::DeleteGroup(id) => counts(id),
-        Write::Log(_) => Ok(Outcome::Logged),
+    if let Some(group) = draft.find_group(id)? {
+        *outcome = Outcome::Group(GroupCounts::from(group));
     }
+    Ok(())
 }
 
 fn check(guard: &Guard, index: usize, draft: &Draft<'_>) -> Step<()> {
@@ -377,7 +363,7 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
             let before = held_task(amend.holder.task, || task::gone(&amend.holder), draft)?;
             let after = task::amend(&before, amend, &draft.moment)?;
             let outcome = changed(&after);
-            draft.put_task(&before, *after, TaskEvent::Amended);
+            draft.put_task(&before, *after, TaskEvent::Amended)?;
             Ok(outcome)
         }
         Write::Cancel(cancel) => {
@@ -413,12 +399,12 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
         Write::Arrive(id, count) => {
             let mut group = draft.group(id)?;
             group::admits(&group, *count)?;
-            let effects = group::arrive(&mut group, *count, draft.moment.now);
+            let effects = group::arrive(&mut group, *count);
             put_group(group, effects, draft)
         }
         Write::Seal(id) => {
             let mut group = draft.group(id)?;
-            let effects = group::seal(&mut group, draft.moment.now);
+            let effects = group::seal(&mut group);
             put_group(group, effects, draft)
         }
         Write::Reopen(id) => {
@@ -427,9 +413,9 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
             put_group(group, effects, draft)
         }
         Write::Tally(id) => {
-            let mut group = draft.group(id)?;
-            let effects = group::drain(&mut group, draft.moment.now);
-            put_group(group, effects, draft)
+            let group = draft.group(id)?;
+            draft.touch_group(id);
+            Ok(Outcome::Group(GroupCounts::from(&group)))
         }
         Write::DeleteGroup(id) => apply_delete_group(id, draft),
         Write::Log(log) => apply_log(log, draft),
@@ -514,7 +500,7 @@ fn apply_settle(settle: &Settle, draft: &mut Draft<'_>) -> Step<Outcome> {
         status: after.status,
         runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
     };
-    draft.put_task(&before, *after, event);
+    draft.put_task(&before, *after, event)?;
     Ok(outcome)
 }
 
@@ -525,7 +511,7 @@ fn apply_verdict(before: &Task, verdict: Verdict, draft: &mut Draft<'_>) -> Step
         }),
         Verdict::Changed(after, event) => {
             let outcome = changed(&after);
-            draft.put_task(before, *after, event);
+            draft.put_task(before, *after, event)?;
             Ok(outcome)
         }
     }
@@ -577,12 +563,10 @@ fn apply_open_group(new: &NewGroup, draft: &mut Draft<'_>) -> Step<Outcome> {
             if let Some(id) = new.then.as_ref().and_then(|then| then.group.as_ref()) {
                 let mut outer = draft.group(id)?;
                 opened.outer_born = Some(outer.born);
-                let effects = group::expect(&mut outer)?;
+                let effects = group::expect(&mut outer, new.extends)?;
                 draft.put_group(outer, effects)?;
             }
-            // A group that expects nothing is complete from the start.
-            let effects = group::drain(&mut opened, draft.moment.now);
-            draft.put_group(opened, effects)?;
+            draft.put_group(opened, group::Effects::default())?;
             draft.group(&new.id)?
         }
     };
@@ -599,7 +583,7 @@ fn apply_delete_group(id: &GroupId, draft: &mut Draft<'_>) -> Step<Outcome> {
     let Some(group) = draft.find_group(id)?.cloned() else {
         return Ok(Outcome::Removed { existed: false });
     };
-    draft.remove_group(&group);
+    draft.remove_group(&group)?;
     Ok(Outcome::Removed { existed: true })
 }
 

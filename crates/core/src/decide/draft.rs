@@ -1,8 +1,10 @@
 //! A commit on its way: what it has read and written so far, and what follows from that.
 //!
-//! Every change of a task passes [`Draft::put_task`], so whatever ends or revives a task, its
-//! group, its successor and its failure task hear of it in the same commit. What follows is kept
-//! in a list and worked off after the last write: joins may be nested deeper than a stack.
+//! Every end and revival of a task passes [`Draft::put_task`], so whatever causes it, the task's
+//! group, its successor and its failure task hear of it in the same commit. Counts, keys and
+//! waiting tasks change at once: later writes of the commit see that. Groups drain after the last
+//! write, when all that the commit adds to them is known: so a task that leaves an inner group in
+//! its place does not drain the outer one, whichever of the two writes comes first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,23 +37,6 @@ pub(super) struct Outer {
     pub(super) born: Revision,
 }
 
-/// What follows from a write and is still to be done.
-enum Follow {
-    /// The task has ended, perhaps while it still waited for another one.
-    Ended {
-        task: Box<Task>,
-        waited_for: Option<TaskId>,
-    },
-    /// The task, which had ended, runs again.
-    Revived(Box<Task>),
-    /// The store submits a task; the group has counted it beforehand.
-    Fire(Box<NewTask>, Option<Outer>),
-    /// One more member will be submitted for sure.
-    ExpectAgain(Outer),
-    /// A member that was counted beforehand will never run.
-    GiveUp(Outer),
-}
-
 pub(super) struct Draft<'a> {
     pub(super) moment: Moment<'a>,
     rows: &'a Rows,
@@ -60,7 +45,8 @@ pub(super) struct Draft<'a> {
     tasks: BTreeMap<TaskId, Option<Task>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     marks: Vec<Mark>,
-    follows: VecDeque<Follow>,
+    /// Groups that may be complete, in the order in which they were written.
+    touched: VecDeque<GroupId>,
     pub(super) lines: Vec<(TaskId, Line)>,
 }
 
@@ -75,7 +61,7 @@ impl<'a> Draft<'a> {
             tasks: BTreeMap::new(),
             groups: BTreeMap::new(),
             marks: Vec::new(),
-            follows: VecDeque::new(),
+            touched: VecDeque::new(),
             lines: Vec::new(),
         }
     }
@@ -177,21 +163,24 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Writes a task.
-    pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) {
+    /// Writes a task, with all that follows from its ending or from its running again.
+    pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) -> Step<()> {
         self.mark_task(&after, event);
+        self.tasks.insert(after.id(), Some(after.clone()));
         match (before.status.is_terminal(), after.status.is_terminal()) {
-            (false, true) => self.follows.push_back(Follow::Ended {
-                task: Box::new(after.clone()),
-                waited_for: before.waiting.as_ref().map(|waiting| waiting.on),
-            }),
-            (true, false) => {
-                let before = Box::new(before.clone());
-                self.follows.push_back(Follow::Revived(before));
+            (false, true) => {
+                let waited_for = before.waiting.as_ref().map(|waiting| waiting.on);
+                self.task_ended(&after, waited_for)
             }
-            (false, false) | (true, true) => {}
+            (true, false) => match self.group_of(before)? {
+                None => Ok(()),
+                Some(mut group) => {
+                    let effects = group::member_revived(&mut group, before.status);
+                    self.put_group(group, effects)
+                }
+            },
+            (false, false) | (true, true) => Ok(()),
         }
-        self.tasks.insert(after.id(), Some(after));
     }
 
     /// Makes `successor` run once `task` has ended.
@@ -215,38 +204,60 @@ impl Draft<'_> {
         self.lines.retain(|(id, _)| *id != task.id());
     }
 
-    /// Writes a group, if anything of it has changed.
-    pub(super) fn put_group(&mut self, mut group: Group, effects: Effects) -> Step<()> {
-        if self.find_group(&group.id)? == Some(&group) {
-            return Ok(());
+    /// Writes a group, if anything of it has changed, and the groups around it that expect more
+    /// because it was opened again.
+    pub(super) fn put_group(&mut self, group: Group, effects: Effects) -> Step<()> {
+        let mut next = Some((group, effects));
+        while let Some((mut group, effects)) = next.take() {
+            if self.find_group(&group.id)? == Some(&group) {
+                return Ok(());
+            }
+            group.modified_at = self.moment.now;
+            for event in &effects.events {
+                self.mark_group(&group, *event);
+            }
+            let outer = group.outer();
+            self.touched.push_back(group.id.clone());
+            self.groups.insert(group.id.clone(), Some(group));
+            for new in effects.submit {
+                let member_of = (outer.clone()).filter(|o| new.group.as_ref() == Some(&o.id));
+                self.fire(new, member_of)?;
+            }
+            if let (true, Some(outer)) = (effects.events.contains(&GroupEvent::Reopened), outer)
+                && let Some(mut outer) = self.same_group(&outer)?
+            {
+                // Its `then` was counted for one generation; the new one counts again.
+                let effects = group::expect_again(&mut outer);
+                next = Some((outer, effects));
+            }
         }
-        group.modified_at = self.moment.now;
-        for event in &effects.events {
-            self.mark_group(&group, *event);
-        }
-        let outer = group.outer();
-        if effects.events.contains(&GroupEvent::Reopened) {
-            // Its `then` was counted for one generation; the new one counts again.
-            (self.follows).extend(outer.clone().map(Follow::ExpectAgain));
-        }
-        for new in effects.submit {
-            let member_of = outer
-                .clone()
-                .filter(|outer| new.group.as_ref() == Some(&outer.id));
-            self.follows
-                .push_back(Follow::Fire(Box::new(new), member_of));
-        }
-        self.groups.insert(group.id.clone(), Some(group));
         Ok(())
     }
 
+    /// Drains the group at the end, if it is complete.
+    pub(super) fn touch_group(&mut self, id: &GroupId) {
+        self.touched.push_back(id.clone());
+    }
+
     /// Removes a group. What an outer group has counted for it will never run.
-    pub(super) fn remove_group(&mut self, group: &Group) {
+    pub(super) fn remove_group(&mut self, group: &Group) -> Step<()> {
         self.mark_group(group, GroupEvent::Deleted);
-        if group.drained_at.is_none() {
-            self.follows.extend(group.outer().map(Follow::GiveUp));
-        }
         self.groups.insert(group.id.clone(), None);
+        match group.outer() {
+            Some(outer) if group.drained_at.is_none() => self.give_up(&outer),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A member that was counted beforehand will never run.
+    fn give_up(&mut self, outer: &Outer) -> Step<()> {
+        match self.same_group(outer)? {
+            None => Ok(()),
+            Some(mut group) => {
+                let effects = group::member_given_up(&mut group);
+                self.put_group(group, effects)
+            }
+        }
     }
 
     pub(super) fn mark_group(&mut self, group: &Group, event: GroupEvent) {
@@ -265,30 +276,12 @@ impl Draft<'_> {
 
 /// What follows.
 impl Draft<'_> {
-    /// Does all that follows from the writes so far.
-    pub(super) fn follow(&mut self) -> Step<()> {
-        while let Some(follow) = self.follows.pop_front() {
-            match follow {
-                Follow::Ended { task, waited_for } => self.task_ended(&task, waited_for)?,
-                Follow::Revived(before) => {
-                    if let Some(mut group) = self.group_of(&before)? {
-                        let effects = group::member_revived(&mut group, before.status);
-                        self.put_group(group, effects)?;
-                    }
-                }
-                Follow::Fire(new, member_of) => self.fire(*new, member_of)?,
-                Follow::ExpectAgain(outer) => {
-                    if let Some(mut group) = self.same_group(&outer)? {
-                        let effects = group::expect_again(&mut group);
-                        self.put_group(group, effects)?;
-                    }
-                }
-                Follow::GiveUp(outer) => {
-                    if let Some(mut group) = self.same_group(&outer)? {
-                        let effects = group::member_given_up(&mut group, self.moment.now);
-                        self.put_group(group, effects)?;
-                    }
-                }
+    /// Drains the groups that are complete now that everything is written.
+    pub(super) fn drain_groups(&mut self) -> Step<()> {
+        while let Some(id) = self.touched.pop_front() {
+            if let Some(mut group) = self.find_group(&id)?.cloned() {
+                let effects = group::drain(&mut group, self.moment.now);
+                self.put_group(group, effects)?;
             }
         }
         Ok(())
@@ -296,8 +289,7 @@ impl Draft<'_> {
 
     fn task_ended(&mut self, task: &Task, waited_for: Option<TaskId>) -> Step<()> {
         if let Some(mut group) = self.group_of(task)? {
-            let now = self.moment.now;
-            let effects = group::member_ended(&mut group, task.id(), task.status, now);
+            let effects = group::member_ended(&mut group, task.id(), task.status);
             self.put_group(group, effects)?;
         }
         if let Some(predecessor) = waited_for {
@@ -305,9 +297,9 @@ impl Draft<'_> {
         }
         if let Some(successor) = task.successor
             && let Some(waiting) = self.find_task(successor)?.cloned()
-            && let Verdict::Changed(after, event) = task::unblock(&waiting, &self.moment)
+            && let Verdict::Changed(after, event) = task::unblock(&waiting, task.id(), &self.moment)
         {
-            self.put_task(&waiting, *after, event);
+            self.put_task(&waiting, *after, event)?;
         }
         if let (Some(new), Status::Failed) = (&task.spec.on_failure, task.status) {
             let new = NewTask {
@@ -335,8 +327,7 @@ impl Draft<'_> {
     fn fire(&mut self, mut new: NewTask, member_of: Option<Outer>) -> Step<()> {
         if self.find_task(new.id)?.is_some() {
             // Somebody used the id before: what the group has counted will never run.
-            self.follows.extend(member_of.map(Follow::GiveUp));
-            return Ok(());
+            return member_of.map_or(Ok(()), |outer| self.give_up(&outer));
         }
         if let Due::After(delay) = new.due {
             // Whatever the clock says, nobody's settle may fail because of what follows from it.

@@ -1,5 +1,7 @@
 //! What becomes of a group. Counts change here and nowhere else.
 //!
+//! Counting and draining are apart: a commit counts everything first and drains in the end.
+//!
 //! A `then` that is itself a member of another group is counted there when the group is opened,
 //! not when it is submitted: otherwise the outer group could drain while the inner one works.
 
@@ -69,14 +71,20 @@ pub fn admits(group: &Group, more: u64) -> Result<()> {
     Ok(())
 }
 
-/// An inner group is opened whose `then` is a member here. Also a sealed or full group counts it,
-/// as long as it has not drained: who opens an inner group does that as a part of its work.
-pub fn expect(group: &mut Group) -> Result<Effects> {
-    match admits(group, 1) {
-        Ok(()) => Ok(spawn(group)),
-        Err(_) if group.drained_at.is_none() => Ok(expect_again(group)),
-        Err(error) => Err(error),
+/// An inner group is opened whose `then` is a member here: one of those expected, or on top of
+/// them, whether or not the group was sealed or full, as long as it has not drained.
+pub fn expect(group: &mut Group, on_top: bool) -> Result<Effects> {
+    if !on_top {
+        admits(group, 1)?;
+        return Ok(spawn(group));
     }
+    if group.drained_at.is_some() {
+        return Err(Conflict::GroupDrained {
+            group: group.id.clone(),
+        }
+        .into());
+    }
+    Ok(expect_again(group))
 }
 
 /// A member was submitted, or will be for sure.
@@ -86,25 +94,26 @@ pub fn spawn(group: &mut Group) -> Effects {
 }
 
 /// Things that are not tasks are done.
-pub fn arrive(group: &mut Group, arrivals: u64, now: Timestamp) -> Effects {
+pub fn arrive(group: &mut Group, arrivals: u64) -> Effects {
     group.arrived += arrivals;
     group.done += arrivals;
-    drain(group, now)
+    Effects::default()
 }
 
 /// No more members will come.
-pub fn seal(group: &mut Group, now: Timestamp) -> Effects {
+pub fn seal(group: &mut Group) -> Effects {
     if group.sealed {
         return Effects::default();
     }
     group.sealed = true;
-    let mut effects = drain(group, now);
-    effects.events.insert(0, GroupEvent::Sealed);
-    effects
+    Effects {
+        events: vec![GroupEvent::Sealed],
+        submit: Vec::new(),
+    }
 }
 
 /// A member has ended with this status.
-pub fn member_ended(group: &mut Group, task: TaskId, status: Status, now: Timestamp) -> Effects {
+pub fn member_ended(group: &mut Group, task: TaskId, status: Status) -> Effects {
     let mut effects = Effects::default();
     group.done += 1;
     match status {
@@ -119,9 +128,6 @@ pub fn member_ended(group: &mut Group, task: TaskId, status: Status, now: Timest
         Status::Cancelled => group.cancelled += 1,
         Status::Completed | Status::Scheduled | Status::Pending | Status::Claimed => {}
     }
-    let drained = drain(group, now);
-    effects.events.extend(drained.events);
-    effects.submit.extend(drained.submit);
     effects
 }
 
@@ -143,10 +149,10 @@ pub fn member_revived(group: &mut Group, status: Status) -> Effects {
 }
 
 /// A task that was counted beforehand will never run.
-pub fn member_given_up(group: &mut Group, now: Timestamp) -> Effects {
+pub fn member_given_up(group: &mut Group) -> Effects {
     group.done += 1;
     group.cancelled += 1;
-    drain(group, now)
+    Effects::default()
 }
 
 /// An inner group whose `then` is a member here was opened again: one more is to come, whether

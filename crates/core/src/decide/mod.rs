@@ -1,9 +1,9 @@
 //! Deciders: pure functions that say what becomes of rows.
 //!
 //! A store reads the rows that commits need into [`Rows`], calls [`batch`], and applies what was
-//! written. The functions below it decide for one row each: [`task`] and [`group`] hold one
-//! `match` over the status for each event, [`submit`] over the status of a key's holder and the
-//! conflict policy, [`record`] over what a record holds. None of them reads a clock, draws a
+//! written. The functions below it decide for one row each: [`task`] holds one `match` over the
+//! status for each event, [`submit`] one over the status of a key's holder and the conflict
+//! policy, [`group`] and [`record`] say what becomes of counts and fields. None of them reads a clock, draws a
 //! random number or does I/O: what they need is in their arguments.
 
 mod commit;

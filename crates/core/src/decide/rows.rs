@@ -38,7 +38,8 @@ pub struct Rows {
     pub tasks: Table<TaskId, Task>,
     /// Groups.
     pub groups: Table<GroupId, Group>,
-    /// Receipts of commits that are remembered. Deciders read them, the store writes them.
+    /// Receipts of commits that are remembered. What deciders write here has no position yet: the
+    /// store remembers receipts from what [`super::batch`] answers.
     pub commits: Table<CommitId, Receipt>,
 }
 

@@ -158,6 +158,7 @@ pub fn create(
         on_failure: new.on_failure.clone(),
         trace: new.trace.clone(),
         created_at: now,
+        born: moment.revision,
     };
     let state = TaskState {
         status,

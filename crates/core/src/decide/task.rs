@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::change::TaskEvent;
 use crate::decide::Moment;
 use crate::error::{Conflict, Invalid, LeaseLost, Lost, Result};
-use crate::ids::{Fence, Jitter};
+use crate::ids::{Fence, Jitter, TaskId};
 use crate::limits::{ERROR_BYTES_KEPT, ERRORS_KEPT};
 use crate::store::check::Check;
 use crate::store::{Amend, Ending, FailRetry, Renewal};
@@ -278,16 +278,16 @@ pub fn promote(task: &Task, moment: &Moment<'_>) -> Verdict {
     }
 }
 
-/// The task it waited for has ended.
-pub fn unblock(task: &Task, moment: &Moment<'_>) -> Verdict {
+/// The task `ended` has ended, for which this one may wait.
+pub fn unblock(task: &Task, ended: TaskId, moment: &Moment<'_>) -> Verdict {
     match (task.status, &task.waiting) {
-        (Status::Scheduled, Some(waiting)) => {
+        (Status::Scheduled, Some(waiting)) if waiting.on == ended => {
             let mut after = written(task, moment);
             after.waiting = None;
             wait(&mut after, waiting.then_at.max(moment.now), moment.now);
             Verdict::Changed(Box::new(after), TaskEvent::Unblocked)
         }
-        (Status::Scheduled, None)
+        (Status::Scheduled, _)
         | (
             Status::Pending
             | Status::Claimed

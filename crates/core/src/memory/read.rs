@@ -164,7 +164,7 @@ impl State {
         let start = match changes.start {
             Start::Oldest => self.compacted,
             Start::Newest => self.newest,
-            Start::After(position) if position < self.compacted => {
+            Start::After(position) if position < self.compacted || position > self.newest => {
                 return Err(NotFound::History {
                     oldest: self.compacted,
                 }

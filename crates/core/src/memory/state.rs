@@ -72,7 +72,12 @@ impl State {
         let mut rows = Rows::default();
         let applied = loop {
             match decide::batch(std::slice::from_ref(commit), &mut rows, moment) {
-                Ok(decided) => break decided.into_iter().next().unwrap_or(Err(Error::Closed))?,
+                Ok(decided) => {
+                    break decided
+                        .into_iter()
+                        .next()
+                        .unwrap_or_else(|| Err(undecided()))?;
+                }
                 Err(missing) => missing.into_iter().for_each(|id| self.load(id, &mut rows)),
             }
         };
@@ -178,19 +183,20 @@ impl State {
     }
 
     pub(super) fn put_task(&mut self, id: TaskId, after: Option<Task>) {
-        if let Some(before) = self.tasks.remove(&id) {
-            self.unindex(&before);
+        let before = self.tasks.remove(&id);
+        if let Some(before) = &before {
+            self.unindex(before);
         }
-        match after {
-            Some(after) => {
-                self.index(&after);
-                self.tasks.insert(id, after);
+        // A log goes with its task, also if another one takes the id at once.
+        let born = |task: &Task| task.spec.born;
+        if before.as_ref().map(born) != after.as_ref().map(born) {
+            for line in self.logs.remove(&id).unwrap_or_default() {
+                self.line_ids.remove(&(id, line.line.id));
             }
-            None => {
-                for line in self.logs.remove(&id).unwrap_or_default() {
-                    self.line_ids.remove(&(id, line.line.id));
-                }
-            }
+        }
+        if let Some(after) = after {
+            self.index(&after);
+            self.tasks.insert(id, after);
         }
     }
 
@@ -264,6 +270,10 @@ impl State {
             .map(|place| place.2)
             .collect()
     }
+}
+
+fn undecided() -> Error {
+    Error::Corrupt("a commit was not decided".into())
 }
 
 fn place(task: &Task) -> Place {

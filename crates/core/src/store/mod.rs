@@ -49,8 +49,9 @@ use crate::wake::Listener;
 /// - Bad input answers `Invalid`, names the field and the limit, and changes nothing.
 /// - After [`close`](Self::close), every call answers `Closed`.
 /// - `Unavailable` says whether the call may have taken effect. If nobody knows, repeating the
-///   same call is safe: nothing happens twice. A submit, a settle, a claim and a commit with an id
-///   answer what the first one did; other writes answer what they find.
+///   same call is safe: nothing is counted, submitted or taken twice. A submit, a settle, a claim
+///   and a commit with an id answer what the first one did. A write that sets something sets it
+///   again: where others may have written in between, give the commit an id or a guard.
 /// - A future that is dropped either has no effect or its whole effect.
 /// - Time is the store's: its server's clock, or the clock it was opened with.
 /// - Nothing of another namespace is ever seen or changed.
@@ -155,8 +156,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Entries without a change to show are left out, but `next` moves past them. A page holds
     ///   about 4 MiB at most.
     /// - Renewals, touches and log lines are never in the history.
-    /// - A start that was compacted away answers `NotFound::History` with the oldest position a
-    ///   reader may go on from, never silence.
+    /// - A start that was compacted away, or that this history never had, answers
+    ///   `NotFound::History` with the oldest position a reader may go on from, never silence.
     async fn changes(&self, changes: Changes) -> Result<ChangePage>;
 
     /// Changes things.
@@ -170,9 +171,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - The first guard that does not hold is named; `Held` answers `LeaseLost`.
     /// - A commit with an id is applied once: repeating it within 10 minutes answers the first
     ///   receipt, marked as repeated. One that was refused may be tried again.
-    /// - A commit whose every settle was already applied with its worker, fence and verb, and whose
-    ///   tasks were not settled again since, is marked as repeated: settles answer the first
-    ///   result, other writes what is there now, and nothing is applied again.
+    /// - A commit of settles alone that were applied before, with the same worker, fence and verb,
+    ///   answers the first result, marked as repeated, until the task is settled again.
     /// - Every write of a commit sees the writes before it.
     ///
     /// Records:
@@ -201,8 +201,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// Groups:
     /// - Each member that ends is counted once, whatever ended it.
-    /// - A group drains when its total is known and done; `then` is submitted exactly once for
-    ///   each generation, in that commit (`joins_in_commit`), and `on_first_failure` likewise.
+    /// - A group drains at the end of the commit that leaves its total known and done; `then` is
+    ///   submitted exactly once for each generation, in that commit (`joins_in_commit`), and
+    ///   `on_first_failure` likewise. What a receipt says of a group is what the commit leaves.
     /// - A sealed or full group takes no members.
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Receipt>>;
 

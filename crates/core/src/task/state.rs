@@ -111,6 +111,8 @@ pub struct TaskSpec {
     pub trace: Option<String>,
     /// When the store took it.
     pub created_at: Timestamp,
+    /// The revision that created it: tells it from another one that had the same id before.
+    pub born: Revision,
 }
 
 /// A task as it is now: what never changes of it, and what does.

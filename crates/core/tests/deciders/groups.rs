@@ -134,6 +134,14 @@ enum Step {
     Tally,
 }
 
+/// What a commit does in its end: counts and drains are told together.
+fn and_drain(group: &mut Group, mut counted: Effects) -> Effects {
+    let drained = group::drain(group, now());
+    counted.events.extend(drained.events);
+    counted.submit.extend(drained.submit);
+    counted
+}
+
 /// Does the step on both, if its precondition holds, and answers what each led to.
 fn step(step: Step, group: &mut Group, model: &mut Model) -> Option<(Effects, Effects)> {
     let mut expected = Effects::default();
@@ -154,7 +162,8 @@ fn step(step: Step, group: &mut Group, model: &mut Model) -> Option<(Effects, Ef
             }
             model.arrived += count;
             model.drain(&mut expected);
-            group::arrive(group, count, now())
+            let counted = group::arrive(group, count);
+            and_drain(group, counted)
         }
         Step::Seal => {
             if !model.sealed {
@@ -162,7 +171,8 @@ fn step(step: Step, group: &mut Group, model: &mut Model) -> Option<(Effects, Ef
                 expected.events.push(GroupEvent::Sealed);
                 model.drain(&mut expected);
             }
-            group::seal(group, now())
+            let counted = group::seal(group);
+            and_drain(group, counted)
         }
         Step::End(choice, status) => {
             let index = pick(model.members_that(false), choice)?;
@@ -176,13 +186,15 @@ fn step(step: Step, group: &mut Group, model: &mut Model) -> Option<(Effects, Ef
                     .push(fired(ALARM, "alarm", model.generation));
             }
             model.drain(&mut expected);
-            group::member_ended(group, task, status, now())
+            let counted = group::member_ended(group, task, status);
+            and_drain(group, counted)
         }
         Step::GiveUp(choice) => {
             let index = pick(model.members_that(false), choice)?;
             model.members[index] = Some(Status::Cancelled);
             model.drain(&mut expected);
-            group::member_given_up(group, now())
+            let counted = group::member_given_up(group);
+            and_drain(group, counted)
         }
         Step::Revive(choice) => {
             let index = pick(model.members_that(true), choice)?;
@@ -201,16 +213,18 @@ fn step(step: Step, group: &mut Group, model: &mut Model) -> Option<(Effects, Ef
             group::reopen(group)
         }
         Step::Expect => {
-            let refused = group::admits(group, 1).err();
-            model.again += u64::from(refused.is_some() && !model.drained);
-            match group::expect(group) {
+            let drained = Conflict::GroupDrained {
+                group: group.id.clone(),
+            };
+            match group::expect(group, true) {
                 Err(error) => {
-                    assert!(model.drained, "{error}");
-                    assert_eq!(Some(error), refused);
+                    assert!(model.drained);
+                    assert_eq!(error, drained.into());
                     return None;
                 }
                 Ok(found) => {
-                    assert!(refused.is_none() || !model.drained);
+                    assert!(!model.drained);
+                    model.again += 1;
                     model.members.push(None);
                     found
                 }
@@ -362,7 +376,7 @@ fn a_group_that_expects_one_more_is_found_by_its_first_definition() {
 fn a_sealed_or_full_group_says_why_it_takes_no_more() {
     let mut group = opened(&new_group(Some(3)));
     group::spawn(&mut group);
-    group::arrive(&mut group, 1, now());
+    group::arrive(&mut group, 1);
     assert_eq!(group::admits(&group, 1), Ok(()));
     let id = group.id.clone();
     let full = Error::from(Conflict::GroupFull {
@@ -371,7 +385,7 @@ fn a_sealed_or_full_group_says_why_it_takes_no_more() {
     });
     assert_eq!(group::admits(&group, 2), Err(full.clone()));
     assert_eq!(group::admits(&group, u64::MAX), Err(full));
-    group::seal(&mut group, now());
+    group::seal(&mut group);
     assert_eq!(
         group::admits(&group, 1),
         Err(Conflict::GroupSealed { group: id }.into())
@@ -393,25 +407,32 @@ fn counts_that_do_not_fit_are_refused() {
 
 #[test]
 fn an_inner_group_counts_in_a_group_that_takes_no_more_unless_that_has_drained() {
-    let sealed = |group: &mut Group| drop(group::seal(group, now()));
+    let sealed = |group: &mut Group| drop(group::seal(group));
     let full = |_: &mut Group| {};
     for (close, expected) in [(sealed as fn(&mut Group), None), (full, Some(1))] {
         let mut group = opened(&new_group(expected));
         group::spawn(&mut group);
         close(&mut group);
         let refused = group::admits(&group, 1).unwrap_err();
-        assert_eq!(group::expect(&mut group), Ok(Effects::default()));
+        let before = group.clone();
+        assert_eq!(group::expect(&mut group, false), Err(refused));
+        assert_eq!(group, before, "one of those expected");
+        assert_eq!(group::expect(&mut group, true), Ok(Effects::default()));
         assert_eq!(group.total(), Some(2), "the member and the one to come");
         assert!(group::admits(&group, 1).is_err(), "nobody else");
 
         let member = TaskId::from_u128(1);
-        group::member_ended(&mut group, member, Status::Completed, now());
+        group::member_ended(&mut group, member, Status::Completed);
+        assert_eq!(group::drain(&mut group, now()), Effects::default());
         assert_eq!(group.drained_at, None, "one is to come");
-        group::member_ended(&mut group, THEN, Status::Completed, now());
+        group::member_ended(&mut group, THEN, Status::Completed);
+        group::drain(&mut group, now());
         assert_eq!(group.drained_at, Some(now()));
         let before = group.clone();
-        let again = group::expect(&mut group).unwrap_err();
-        assert_eq!(again.kind(), refused.kind());
+        let drained = Conflict::GroupDrained {
+            group: group.id.clone(),
+        };
+        assert_eq!(group::expect(&mut group, true), Err(drained.into()));
         assert_eq!(group, before);
     }
 }

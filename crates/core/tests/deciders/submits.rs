@@ -272,6 +272,7 @@ fn a_new_task_is_what_was_submitted_and_nothing_more() {
         on_failure: new.on_failure.clone(),
         trace: new.trace.clone(),
         created_at: at(NOW),
+        born: m.revision,
     };
     let state = TaskState {
         status: Status::Pending,

@@ -337,6 +337,12 @@ pub(crate) enum Outcome {
     Refused(Error),
 }
 
+/// The task that this one waits for; any other if it waits for none.
+pub(crate) fn waited_for(task: &Task) -> TaskId {
+    let waiting = task.waiting.as_ref();
+    waiting.map_or(TaskId::from_u128(0), |waiting| waiting.on)
+}
+
 pub(crate) fn outcome(before: &Task, event: &Event) -> Outcome {
     let m = moment(at(NOW));
     let settled = |result: Result<(Box<Task>, TaskEvent)>| match result {
@@ -350,7 +356,7 @@ pub(crate) fn outcome(before: &Task, event: &Event) -> Outcome {
     };
     match event {
         Event::Promote => of(Ok(task::promote(before, &m))),
-        Event::Unblock => of(Ok(task::unblock(before, &m))),
+        Event::Unblock => of(Ok(task::unblock(before, waited_for(before), &m))),
         Event::Claim(by) => {
             let worker = by.holder(before).worker;
             of(task::claim(before, &worker, secs(30), &m))

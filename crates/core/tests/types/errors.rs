@@ -271,7 +271,7 @@ pub(crate) fn others() -> Result<Vec<(Error, &'static str, &'static str)>, Inval
             }
             .into(),
             "not_found",
-            "history before position 12 was compacted: take a snapshot and go on from there",
+            "there is no history from there, the oldest is after position 12: take a snapshot",
         ),
         (
             unavailable(Applied::No),

@@ -65,6 +65,7 @@ pub(crate) fn task() -> Result<Task, Invalid> {
         on_failure: new.on_failure,
         trace: new.trace,
         created_at: Timestamp::MIN,
+        born: Revision::new(u64::MAX),
     };
     let state = TaskState {
         status: Status::Claimed,

@@ -161,7 +161,7 @@ async fn messages_and_names_count_toward_the_size_of_a_commit(w: World) -> Resul
         stage: Some(names[0].clone()),
         ..NewLine::new(w.ids.line(), Level::Info, "")
     });
-    let stages = log(&held, stages.collect());
+    let stages = log(&held, &stages.collect::<Vec<_>>());
     let mut taken = Vec::new();
     for (what, write, times) in [
         ("progress messages", message, 65),

@@ -99,7 +99,7 @@ async fn the_largest_numbers_are_kept_exactly(w: World) -> Result<()> {
     });
     let steps = steps.into_iter().collect::<Result<Vec<_>>>()?;
     let lines: Vec<_> = steps.into_iter().map(|step| line_of(&w, step)).collect();
-    w.store.write(log(&held, lines.clone())).await?;
+    w.store.write(log(&held, &lines)).await?;
     let logs = Logs {
         task: task.id(),
         level: Level::Debug,

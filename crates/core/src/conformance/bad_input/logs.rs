@@ -4,11 +4,11 @@ use super::{
     MILLISECOND, TEXT_MAX, bad_texts, bytes, contradiction, line_of, log, refused, step, too_long,
     too_many,
 };
+use crate::conformance::observe::lines;
 use crate::conformance::world::World;
 use crate::error::{Invalid, Problem, Result};
-use crate::ids::TaskId;
 use crate::log::{ExecutionStep, Level, NewLine};
-use crate::store::{Logs, StoreExt, Write};
+use crate::store::{StoreExt, Write};
 
 cases!["bad_input":
     a_log_append_has_from_one_to_a_thousand_lines,
@@ -17,29 +17,19 @@ cases!["bad_input":
     an_execution_step_takes_no_longer_than_a_duration_may,
 ];
 
-async fn logged(w: &World, task: TaskId) -> Result<usize> {
-    let logs = Logs {
-        task,
-        level: Level::Debug,
-        cursor: None,
-        limit: 1_000,
-    };
-    Ok(w.store.logs(logs).await?.lines.len())
-}
-
 async fn a_log_append_has_from_one_to_a_thousand_lines(w: World) -> Result<()> {
     let (task, held) = w.claimed(w.new_task("work")).await?;
-    let lines = |count| {
+    let appending = |count| {
         let line = |_| NewLine::new(w.ids.line(), Level::Info, "line");
-        log(&held, (0..count).map(line).collect())
+        log(&held, &(0..count).map(line).collect::<Vec<_>>())
     };
     let problem = Invalid::new("writes[0].lines", Problem::Empty);
-    assert_eq!(refused(&w, lines(0)).await?, problem);
+    assert_eq!(refused(&w, appending(0)).await?, problem);
     let problem = too_many("writes[0].lines", 1_001, 1_000);
-    assert_eq!(refused(&w, lines(1_001)).await?, problem);
-    assert_eq!(logged(&w, task.id()).await?, 0);
-    w.store.write(lines(1_000)).await?;
-    assert_eq!(logged(&w, task.id()).await?, 1_000);
+    assert_eq!(refused(&w, appending(1_001)).await?, problem);
+    assert_eq!(lines(&w, task.id()).await?.len(), 0);
+    w.store.write(appending(1_000)).await?;
+    assert_eq!(lines(&w, task.id()).await?.len(), 1_000);
     Ok(())
 }
 
@@ -48,7 +38,7 @@ async fn the_texts_of_a_log_line_are_limited_and_hold_no_nul(w: World) -> Result
     let (task, held) = w.claimed(w.new_task("work")).await?;
     let message = |text: String| NewLine::new(w.ids.line(), Level::Info, text);
     for (text, problem) in bad_texts("writes[0].lines.message") {
-        let bad = log(&held, vec![message("good".into()), message(text)]);
+        let bad = log(&held, &[message("good".into()), message(text)]);
         assert_eq!(refused(&w, bad).await?, problem);
     }
     let metadata = |len| NewLine {
@@ -56,7 +46,7 @@ async fn the_texts_of_a_log_line_are_limited_and_hold_no_nul(w: World) -> Result
         ..message("good".into())
     };
     let problem = too_long("writes[0].lines.metadata", TEXT_MAX + 1, TEXT_MAX);
-    let bad = log(&held, vec![metadata(TEXT_MAX + 1)]);
+    let bad = log(&held, &[metadata(TEXT_MAX + 1)]);
     assert_eq!(refused(&w, bad).await?, problem);
     let texts: [(&str, Set); 4] = [
         ("command", |step, text| step.command = Some(text)),
@@ -70,15 +60,15 @@ async fn the_texts_of_a_log_line_are_limited_and_hold_no_nul(w: World) -> Result
         for (text, problem) in bad_texts(&format!("writes[0].lines.step.{field}")) {
             let mut step = step(&w)?;
             set(&mut step, text);
-            let bad = log(&held, vec![line_of(&w, step)]);
+            let bad = log(&held, &[line_of(&w, step)]);
             assert_eq!(refused(&w, bad).await?, problem);
         }
         set(&mut full, longest.clone());
     }
-    assert_eq!(logged(&w, task.id()).await?, 0);
+    assert_eq!(lines(&w, task.id()).await?.len(), 0);
     let good = vec![message(longest), metadata(TEXT_MAX), line_of(&w, full)];
-    w.store.write(log(&held, good)).await?;
-    assert_eq!(logged(&w, task.id()).await?, 3);
+    w.store.write(log(&held, &good)).await?;
+    assert_eq!(lines(&w, task.id()).await?.len(), 3);
     Ok(())
 }
 
@@ -89,15 +79,15 @@ async fn an_execution_step_does_not_end_before_it_starts(w: World) -> Result<()>
             completed_at: Some(completed_at),
             ..step(&w)?
         };
-        Ok(log(&held, vec![line_of(&w, step)]))
+        Ok(log(&held, &[line_of(&w, step)]))
     };
     let field = "writes[0].lines.step.completed_at";
     let problem = contradiction(field, "must not be before started_at");
     let before = w.now().saturating_minus(MILLISECOND);
     assert_eq!(refused(&w, ended(before)?).await?, problem);
-    assert_eq!(logged(&w, task.id()).await?, 0);
+    assert_eq!(lines(&w, task.id()).await?.len(), 0);
     w.store.write(ended(w.now())?).await?;
-    assert_eq!(logged(&w, task.id()).await?, 1);
+    assert_eq!(lines(&w, task.id()).await?.len(), 1);
     Ok(())
 }
 
@@ -108,8 +98,8 @@ async fn an_execution_step_takes_no_longer_than_a_duration_may(w: World) -> Resu
         duration_ms: Some(u64::MAX),
         ..step(&w)?
     };
-    let invalid = refused(&w, log(&held, vec![line_of(&w, step)])).await?;
+    let invalid = refused(&w, log(&held, &[line_of(&w, step)])).await?;
     assert_eq!(invalid.field, "writes[0].lines.step.duration_ms");
-    assert_eq!(logged(&w, task.id()).await?, 0);
+    assert_eq!(lines(&w, task.id()).await?.len(), 0);
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Commits that are decided together.
 
+use plimsoll_core::LineId;
 use plimsoll_core::error::Error;
-use plimsoll_core::store::{Merge, Outcome};
+use plimsoll_core::log::{Level, NewLine};
+use plimsoll_core::store::{Log, Merge, Outcome};
 use plimsoll_core::task::Status;
 
 use super::*;
@@ -82,6 +84,7 @@ fn a_commit_that_comes_twice_in_a_batch_is_applied_once() {
     assert_eq!(second.receipt.outcomes, first.receipt.outcomes);
     assert_eq!((first.changes.len(), second.changes.len()), (1, 0));
     assert_eq!(maps.records[&record("r")].field("n"), Some(&"1".into()));
+    assert_eq!((first.repeats, second.repeats), (None, Some(0)));
     assert_eq!(maps.receipts[&commit_id(7)], first.receipt);
 
     let third = maps.done(add);
@@ -89,9 +92,26 @@ fn a_commit_that_comes_twice_in_a_batch_is_applied_once() {
 }
 
 #[test]
+fn lines_go_with_the_task_that_a_later_commit_of_the_batch_removes() {
+    let mut maps = twenty();
+    let held = maps.tasks[&id(3)].holder().expect("it is claimed");
+    let line = NewLine::new(LineId::from_u128(1), Level::Info, "hello");
+    let log = Write::Log(Log {
+        holder: held,
+        lines: vec![line],
+    });
+    let remove = Commit::of(complete(3)).write(Write::DeleteTask(id(3)));
+    let answers = maps.batch(&[Commit::of(log), remove]);
+    let [Ok(first), Ok(second)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((first.lines.len(), second.lines.len()), (0, 0));
+}
+
+#[test]
 fn a_settle_that_comes_twice_in_a_batch_is_applied_once() {
     let mut maps = twenty();
-    let complete = Commit::of(complete(3)).write(Write::Delete(record("r")));
+    let complete = Commit::of(complete(3));
     let answers = maps.batch(&[complete.clone(), complete]);
     let [Ok(first), Ok(second)] = &answers[..] else {
         panic!("{answers:?}");

@@ -193,7 +193,12 @@ proptest! {
                 let one_by_one: Vec<_> = (commits.iter())
                     .map(|commit| singles.commit(commit))
                     .collect();
-                prop_assert_eq!(batches.batch(&commits), one_by_one);
+                let mut at_once = batches.batch(&commits);
+                for applied in at_once.iter_mut().flatten() {
+                    // Only a batch can tell which of its own commits one repeats.
+                    applied.repeats = None;
+                }
+                prop_assert_eq!(at_once, one_by_one);
             } else {
                 batches.step(step);
                 singles.step(step);

@@ -42,6 +42,7 @@ fn what_an_inner_group_submits_counts_only_in_the_group_it_was_opened_in() {
 fn an_inner_group_is_opened_in_a_sealed_group_and_holds_it_open() {
     let seal = |text: &str| Write::Seal(group(text));
     let inner = NewGroup::new(group("inner")).then(task(9).group(group("outer")));
+    let inner = inner.extending();
     let inner = || Write::OpenGroup(Box::new(inner.clone()));
     // The member leaves the inner group in its place, whichever it says first.
     for commit in [
@@ -61,10 +62,10 @@ fn an_inner_group_is_opened_in_a_sealed_group_and_holds_it_open() {
         assert_eq!(outer.drained_at, Some(at(maps.now)));
 
         maps.done(Commit::of(Write::DeleteGroup(group("inner"))));
-        let sealed = Conflict::GroupSealed {
+        let drained = Conflict::GroupDrained {
             group: group("outer"),
         };
-        assert_eq!(maps.commit(&Commit::of(inner())), Err(sealed.into()));
+        assert_eq!(maps.commit(&Commit::of(inner())), Err(drained.into()));
         assert_eq!(maps.groups[&group("outer")], outer);
         assert!(!maps.groups.contains_key(&group("inner")));
     }
@@ -107,4 +108,44 @@ fn a_group_that_does_not_change_is_not_written() {
     maps.now += 10;
     maps.done(Commit::of(Write::Reopen(group("g"))));
     assert_eq!(maps.groups, reopened);
+}
+
+/// What reopens an inner group and what ends the last member of the outer one are one commit: the
+/// outer group must not drain in between, whichever comes first.
+#[test]
+fn a_commit_adds_to_a_group_before_it_drains() {
+    let join = task(9).group(group("outer"));
+    let last = NewGroup::new(group("outer")).then(task(8));
+    let inner = NewGroup::new(group("inner")).expecting(1).then(join);
+    let member = |n, of: &str| submit(task(n).group(group(of)));
+    let retry_inner = || retry(2);
+    for commit in [
+        Commit::of(retry_inner()).write(complete(1)),
+        Commit::of(complete(1)).write(retry_inner()),
+    ] {
+        let mut maps = Maps::new();
+        let opened = Commit::of(Write::OpenGroup(Box::new(last.clone())))
+            .write(Write::OpenGroup(Box::new(inner.clone())))
+            .write(member(1, "outer"))
+            .write(member(2, "inner"))
+            .write(Write::Seal(group("outer")));
+        maps.done(opened);
+        maps.done(Commit::of(cancel(2)));
+        maps.done(Commit::of(cancel(9)));
+        maps.claim_all();
+        assert_eq!(maps.groups[&group("outer")].drained_at, None);
+        maps.done(commit.id(commit_id(1)));
+        let outer = &maps.groups[&group("outer")];
+        assert_eq!((outer.drained_at, outer.generation), (None, 0));
+        assert!(!maps.tasks.contains_key(&id(8)));
+        maps.done(Commit::of(cancel(2)));
+        let second = id(9).nth(1);
+        maps.done(Commit::of(Write::Cancel(Cancel {
+            task: second,
+            reason: None,
+        })));
+        let outer = &maps.groups[&group("outer")];
+        assert_eq!((outer.drained_at.is_some(), outer.generation), (true, 0));
+        assert_eq!(maps.tasks[&id(8)].status, Status::Pending);
+    }
 }

@@ -3,7 +3,7 @@
 use plimsoll_core::change::{Change, Removal};
 use plimsoll_core::error::{Conflict, Error};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Guard, Merge, Outcome, Put, SubmitOutcome, Submitted};
+use plimsoll_core::store::{Guard, Merge, Outcome, Put};
 use plimsoll_core::{Limits, Timestamp};
 
 use super::*;
@@ -212,23 +212,28 @@ fn a_commit_is_refused_as_a_whole_and_names_its_guard() {
 }
 
 #[test]
-fn a_settle_that_was_applied_answers_its_first_result_with_all_of_its_commit() {
-    let mut maps = Maps::new();
-    maps.done(Commit::of(submit(task(1))));
-    maps.claim_all();
-    let commit = Commit::of(complete(1))
-        .write(Write::Merge(Merge::new(record("r")).add(name("n"), 1)))
-        .write(submit(task(2)));
-    let first = maps.done(commit.clone());
-    let before = maps.clone();
-    let second = maps.done(commit);
-    assert!(!first.receipt.repeated && second.receipt.repeated);
-    assert_eq!(second.receipt.outcomes, first.receipt.outcomes);
-    let submitted = Submitted {
-        id: id(2),
-        outcome: SubmitOutcome::Created,
-    };
-    assert_eq!(second.receipt.outcomes[2], Outcome::Submitted(submitted));
-    assert_eq!(second.changes, []);
-    assert_eq!((maps.tasks, maps.records), (before.tasks, before.records));
+fn a_settle_with_other_writes_is_repeated_by_its_id_and_refused_without() {
+    for id_of_commit in [Some(commit_id(7)), None] {
+        let mut maps = Maps::new();
+        maps.done(Commit::of(submit(task(1))));
+        maps.claim_all();
+        let commit = Commit {
+            id: id_of_commit,
+            ..Commit::of(complete(1))
+                .write(Write::Merge(Merge::new(record("r")).add(name("n"), 1)))
+                .write(submit(task(2)))
+        };
+        let first = maps.done(commit.clone());
+        let before = maps.clone();
+        match (id_of_commit, maps.commit(&commit)) {
+            (Some(_), Ok(second)) => {
+                assert!(!first.receipt.repeated && second.receipt.repeated);
+                assert_eq!(second.receipt.outcomes, first.receipt.outcomes);
+                assert_eq!(second.changes, []);
+            }
+            (None, Err(Error::LeaseLost(_))) => {}
+            (_, other) => panic!("{other:?}"),
+        }
+        assert_eq!((maps.tasks, maps.records), (before.tasks, before.records));
+    }
 }

@@ -92,7 +92,7 @@ impl Walk {
                 Ok(task::expire(&before, fence, Jitter::default(), &m))
             }
             Event::Promote => Ok(task::promote(&before, &m)),
-            Event::Unblock => Ok(task::unblock(&before, &m)),
+            Event::Unblock => Ok(task::unblock(&before, waited_for(&before), &m)),
             Event::Cancel => Ok(task::cancel(&before, None, &m)),
             Event::Retry { force, delay } => task::retry(&before, *force, secs(*delay), &m),
             Event::Prioritise(priority) => {
