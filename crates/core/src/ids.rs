@@ -257,10 +257,12 @@ struct Source {
 }
 
 impl Ids {
-    /// Ids from the randomness of the operating system.
+    /// Ids from the randomness of the operating system. Where that has none to give, ids are drawn
+    /// from the time and the thread instead.
     #[allow(clippy::disallowed_methods)]
     pub fn random(clock: Arc<dyn Clock>) -> Self {
-        Self::from_rng(fastrand::Rng::new(), clock)
+        let rng = getrandom::u64().map_or_else(|_| fastrand::Rng::new(), fastrand::Rng::with_seed);
+        Self::from_rng(rng, clock)
     }
 
     /// The same ids for the same seed and clock.

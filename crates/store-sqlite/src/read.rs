@@ -259,7 +259,7 @@ pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Re
     let start = match changes.start {
         Start::Oldest => compacted,
         Start::Newest => newest,
-        Start::After(position) if signed(position.get()) < compacted => {
+        Start::After(position) if !(compacted..=newest).contains(&signed(position.get())) => {
             let oldest = Position::new(unsigned(compacted)?);
             return Ok(Err(NotFound::History { oldest }.into()));
         }

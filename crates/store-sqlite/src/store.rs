@@ -254,7 +254,7 @@ impl Store for SqliteStore {
         self.write(exchange)
             .await?
             .claimed
-            .unwrap_or(Err(Error::Closed))
+            .unwrap_or_else(|| Err(unanswered()))
     }
 
     async fn renew(&self, renew: Renew) -> Result<Vec<Renewal>> {
@@ -266,7 +266,7 @@ impl Store for SqliteStore {
         self.write(exchange)
             .await?
             .renewals
-            .unwrap_or(Err(Error::Closed))
+            .unwrap_or_else(|| Err(unanswered()))
     }
 
     async fn exchange(&self, exchange: Exchange) -> Result<Exchanged> {
@@ -321,4 +321,8 @@ impl Store for SqliteStore {
         self.closed.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+fn unanswered() -> Error {
+    Error::Corrupt("the writer did not answer what was asked".into())
 }

@@ -69,7 +69,12 @@ impl<'a> Transaction<'a> {
         let mut loaded = Rows::default();
         let decided = loop {
             match decide::batch(std::slice::from_ref(commit), &mut loaded, moment) {
-                Ok(decided) => break decided.into_iter().next().unwrap_or(Err(Error::Closed)),
+                Ok(decided) => {
+                    break decided
+                        .into_iter()
+                        .next()
+                        .unwrap_or_else(|| Err(undecided()));
+                }
                 Err(missing) => {
                     for row in missing {
                         rows::load(self.connection, ns, row, &mut loaded)?;
@@ -166,6 +171,13 @@ impl<'a> Transaction<'a> {
         after: Option<&Task>,
         now: Timestamp,
     ) -> Answer<()> {
+        if let (Some(before), Some(after)) = (before, after)
+            && before.spec.born != after.spec.born
+        {
+            // Another task has taken the id in the same commit.
+            self.put_task(ns, Some(before), None, now)?;
+            return self.put_task(ns, None, Some(after), now);
+        }
         let Some(any) = after.or(before) else {
             return Ok(());
         };
@@ -316,6 +328,10 @@ impl<'a> Transaction<'a> {
             self.lanes.remove(&key);
         }
     }
+}
+
+fn undecided() -> Error {
+    Error::Corrupt("a commit was not decided".into())
 }
 
 /// The number of a lane, if it has one.

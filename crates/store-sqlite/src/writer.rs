@@ -114,10 +114,10 @@ impl Thread {
             Ok((answers, told)) => {
                 metrics::counter!("plimsoll_group_commits_total").increment(1);
                 metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
+                self.tell(told);
                 for (call, answer) in group.into_iter().zip(answers) {
                     answer.with(call).send();
                 }
-                self.tell(told);
             }
             Err((_, Applied::No)) if group.len() > 1 => {
                 for call in group {

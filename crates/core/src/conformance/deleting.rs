@@ -14,8 +14,57 @@ use crate::task::{NewTask, Status};
 cases!["deleting":
     only_a_finished_task_can_be_deleted,
     a_deleted_task_goes_with_its_key_and_its_log,
+    an_id_is_free_for_another_task_in_the_commit_that_deletes_the_first,
     deleting_what_is_not_there_says_so,
 ];
+
+async fn an_id_is_free_for_another_task_in_the_commit_that_deletes_the_first(
+    w: World,
+) -> Result<()> {
+    let elsewhere = crate::task::Lane::new("queue", "other kind")?;
+    for (lane, in_one_commit) in [
+        (lane(), true),
+        (elsewhere.clone(), true),
+        (lane(), false),
+        (elsewhere, false),
+    ] {
+        let (old, held) = w.claimed(w.new_task("old")).await?;
+        let line = NewLine::new(w.ids.line(), Level::Info, "of the old one");
+        w.store.write(log(&held, &[line])).await?;
+        w.store.settle(held, complete()).await?;
+        let new = NewTask {
+            lane: lane.clone(),
+            payload: "new".into(),
+            ..NewTask::new(old.id(), lane, "")
+        };
+        let delete = Write::DeleteTask(old.id());
+        let submit = Write::Submit(Box::new(new.clone()));
+        let commits = match in_one_commit {
+            true => vec![Commit::of(delete).write(submit)],
+            false => vec![Commit::of(delete), Commit::of(submit)],
+        };
+        for receipt in w.store.commit(commits).await {
+            receipt?;
+        }
+        let found = w.task(old.id()).await?;
+        assert_eq!(
+            (&found.spec.payload, &found.spec.lane),
+            (&new.payload, &new.lane)
+        );
+        assert_eq!(found.status, Status::Pending);
+        assert_eq!(lines(&w, old.id()).await?, []);
+        let counted = w.store.counts(Counts::default()).await?;
+        let counted: u64 = counted
+            .iter()
+            .flat_map(|lane| lane.by_status.values())
+            .sum();
+        assert_eq!(counted, 1);
+        w.store.cancel(old.id(), None).await?;
+        w.store.write(Write::DeleteTask(old.id())).await?;
+        assert_eq!(w.store.counts(Counts::default()).await?, []);
+    }
+    Ok(())
+}
 
 async fn only_a_finished_task_can_be_deleted(w: World) -> Result<()> {
     let pending = w.submit(w.new_task("pending")).await?;

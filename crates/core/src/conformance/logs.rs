@@ -340,7 +340,7 @@ async fn lines_and_the_end_of_the_attempt_are_one_commit(w: World) -> Result<()>
     );
     assert_eq!(messages(&w, task.id()).await?, Vec::<String>::new());
     assert_eq!(w.task(task.id()).await?, task);
-    let both = Commit::of(log).write(settle);
+    let both = Commit::of(log).write(settle).id(w.ids.commit());
     assert!(!w.store.commit_one(both.clone()).await?.repeated);
     assert!(w.store.commit_one(both).await?.repeated);
     assert_eq!(messages(&w, task.id()).await?, ["done"]);

@@ -223,7 +223,9 @@ async fn an_exchange_repeats_all_its_parts(w: World) -> Result<()> {
     let missing = w.ids.task();
     let exchange = Exchange {
         commits: vec![
-            Commit::of(settle(&holder(&held[0]), complete())).write(Write::Merge(add)),
+            Commit::of(settle(&holder(&held[0]), complete()))
+                .write(Write::Merge(add))
+                .id(w.ids.commit()),
             Commit::of(submit(next.clone())),
             Commit::of(Write::Promote(missing)),
         ],

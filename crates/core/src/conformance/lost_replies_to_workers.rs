@@ -25,6 +25,7 @@ cases!["lost_replies_to_workers":
     a_settle_repeated_in_another_way_is_lost,
     a_settle_is_not_repeated_for_a_worker_that_never_held_the_task,
     a_repeated_settle_applies_nothing_else_of_its_commit,
+    a_settle_with_other_writes_is_refused_when_repeated_without_an_id,
     a_repeated_settle_tells_the_submit_it_made_although_its_key_went_on,
     settles_of_several_tasks_are_repeated_together,
     a_repeated_claim_answers_the_same_tasks_and_leases_and_takes_nothing_more,
@@ -132,7 +133,8 @@ async fn a_repeated_settle_applies_nothing_else_of_its_commit(w: World) -> Resul
     let commit = Commit::of(settle(&holder, complete()))
         .write(Write::Merge(add))
         .write(submit(next.clone()))
-        .write(Write::Arrive(id, 2));
+        .write(Write::Arrive(id, 2))
+        .id(w.ids.commit());
     let (first, second) = twice(&w, commit.clone()).await?;
     assert_eq!((first.repeated, second.repeated), (false, true));
     assert_eq!(second.outcomes, first.outcomes);
@@ -145,6 +147,20 @@ async fn a_repeated_settle_applies_nothing_else_of_its_commit(w: World) -> Resul
     Ok(())
 }
 
+async fn a_settle_with_other_writes_is_refused_when_repeated_without_an_id(w: World) -> Result<()> {
+    let (_, holder) = w.claimed(w.new_task("work")).await?;
+    let add = Merge::new(Key::new("sum")?).add(name("n")?, 5);
+    let commit = Commit::of(settle(&holder, complete())).write(Write::Merge(add));
+    w.store.commit_one(commit.clone()).await?;
+    let before = everything(&w).await?;
+    let status = Status::Completed;
+    let why = lost(w.store.commit_one(commit).await);
+    assert_eq!(why, Lost::Finished { status });
+    assert_eq!(everything(&w).await?, before);
+    assert_eq!(field(&w, "sum", "n").await?.as_deref(), Some("5"));
+    Ok(())
+}
+
 async fn a_repeated_settle_tells_the_submit_it_made_although_its_key_went_on(
     w: World,
 ) -> Result<()> {
@@ -153,7 +169,9 @@ async fn a_repeated_settle_tells_the_submit_it_made_although_its_key_went_on(
     let keyed =
         || (w.new_task("next")).key_with(key.clone(), KeyLifetime::WhileActive, OnConflict::Attach);
     let next = keyed();
-    let commit = Commit::of(settle(&holder, complete())).write(submit(next.clone()));
+    let commit = Commit::of(settle(&holder, complete()))
+        .write(submit(next.clone()))
+        .id(w.ids.commit());
     let first = w.store.commit_one(commit.clone()).await?;
     assert_eq!(first.outcomes[1], creation(&next));
     w.store.cancel(next.id, None).await?;

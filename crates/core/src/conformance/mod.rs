@@ -121,6 +121,7 @@ mod submits;
 mod sweeps;
 mod task_ids;
 mod text_as_data;
+mod wakeups;
 mod world;
 mod writes;
 
@@ -234,6 +235,7 @@ pub fn cases() -> Vec<Case> {
         concurrent_history::cases(),
         races::cases(),
         random_history::cases(),
+        wakeups::cases(),
         bad_input::cases(),
     ]
     .concat()

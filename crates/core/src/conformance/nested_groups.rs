@@ -14,7 +14,7 @@ use crate::task::Status;
 
 cases!["nested_groups":
     an_outer_group_waits_for_the_follow_up_of_an_inner_one,
-    an_inner_group_needs_an_outer_one_that_has_not_drained,
+    an_inner_group_needs_an_outer_one_that_takes_its_follow_up,
     a_member_may_leave_an_inner_group_in_its_place_though_the_outer_one_is_complete,
     an_outer_group_waits_again_when_an_inner_one_is_opened_again,
     an_outer_group_that_waits_again_can_still_be_opened_with_its_definition,
@@ -45,28 +45,50 @@ async fn an_outer_group_waits_for_the_follow_up_of_an_inner_one(w: World) -> Res
     assert_followed(&w, &[join.id, last.id]).await
 }
 
-async fn an_inner_group_needs_an_outer_one_that_has_not_drained(w: World) -> Result<()> {
+async fn an_inner_group_needs_an_outer_one_that_takes_its_follow_up(w: World) -> Result<()> {
     let (task, held) = w.claimed(w.new_task("work")).await?;
+    open_group(&w, group("sealed")?).await?;
+    spawn(&w, "sealed").await?;
+    seal(&w, "sealed").await?;
+    open_group(&w, group("full")?.expecting(1)).await?;
+    spawn(&w, "full").await?;
     open_group(&w, group("drained")?.expecting(0)).await?;
-    let before = w.group("drained").await?;
+    let names = ["sealed", "full", "drained"];
+    let mut before = Vec::new();
+    for name in names {
+        before.push(w.group(name).await?);
+    }
     let history = w.history().await?;
-    let full = Conflict::GroupFull {
-        group: id("drained")?,
-        expected: 0,
+    let sealed = Conflict::GroupSealed {
+        group: id("sealed")?,
     };
-    for (outer, error) in [
-        ("drained", full.into()),
-        ("missing", NotFound::Group(id("missing")?).into()),
+    let full = Conflict::GroupFull {
+        group: id("full")?,
+        expected: 1,
+    };
+    let drained = Conflict::GroupDrained {
+        group: id("drained")?,
+    };
+    for (outer, extends, error) in [
+        ("sealed", false, sealed.into()),
+        ("full", false, full.into()),
+        ("drained", true, drained.into()),
+        ("missing", true, NotFound::Group(id("missing")?).into()),
     ] {
         let then = follow_up(&w, "join")?.group(id(outer)?);
-        let inner = group("inner")?.then(then);
+        let inner = NewGroup {
+            extends,
+            ..group("inner")?.then(then)
+        };
         let commit = Commit::of(settle(&held, complete())).write(open(inner));
         assert_eq!(w.store.commit_one(commit).await, Err(error));
         let missing = w.group("inner").await;
         assert_eq!(missing, Err(NotFound::Group(id("inner")?).into()));
     }
     assert_eq!(w.task(task.id()).await?, task);
-    assert_eq!(w.group("drained").await?, before);
+    for (name, before) in names.into_iter().zip(before) {
+        assert_eq!(w.group(name).await?, before);
+    }
     assert_eq!(w.history().await?, history);
     Ok(())
 }
@@ -86,7 +108,10 @@ async fn a_member_may_leave_an_inner_group_in_its_place_though_the_outer_one_is_
         }
         let join = follow_up(&w, "join")?.group(id(outer)?);
         let inner_id = format!("inner of {outer}");
-        let inner = group(&inner_id)?.expecting(1).then(join.clone());
+        let inner = group(&inner_id)?
+            .expecting(1)
+            .then(join.clone())
+            .extending();
         let commit = Commit::of(settle(&held, complete())).write(open(inner));
         w.store.commit_one(commit).await?;
         assert_group(&w, outer, [2, 0, 1, 0, 0], false).await?;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{SECOND, amend, line_of, list, log, put, settle, step};
 use crate::conformance::world::{World, complete, conflict, lane, lost, name};
-use crate::error::{Conflict, Error, Lost, Result};
+use crate::error::{Conflict, Error, Lost, NotFound, Result};
 use crate::ids::{Fence, Position, Revision};
 use crate::log::{ExecutionStep, Level};
 use crate::names::{GroupId, IdempotencyKey, Key, Prefix};
@@ -63,7 +63,9 @@ async fn the_largest_counters_match_nothing(w: World) -> Result<()> {
         assert_eq!(conflict(answer), Conflict::Guard { index: 0, guard });
     }
     let after = Start::After(Position::new(u64::MAX));
-    assert_eq!(w.history_from(after).await?.entries, []);
+    let oldest = Position::ZERO;
+    let answer = w.history_from(after).await;
+    assert_eq!(answer, Err(NotFound::History { oldest }.into()));
     assert_eq!(w.task(task.id()).await?, task);
     assert_eq!(w.history().await?, before);
     Ok(())
