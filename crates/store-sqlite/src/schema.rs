@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::Durability;
 use plimsoll_core::{Error, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::config::Config;
@@ -71,6 +72,11 @@ pub(crate) fn open_watcher(config: &Config) -> Result<Connection> {
 fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
     let mut connection = Connection::open_with_flags(&config.path, flags).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
+    // Plans do not depend on what is bound. Otherwise SQLite prepares a statement anew whenever a
+    // parameter might make a partial index usable: a third of all time.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(failed)?;
     connection
         .busy_handler(Some(wait_a_moment))
         .map_err(failed)?;
