@@ -70,7 +70,7 @@ impl Transaction<'_> {
         claim: &Claim,
         moment: &Moment<'_>,
     ) -> Answer<Result<(Task, Option<Change>), Error>> {
-        let Some(before) = rows::task(self.connection, ns, id)? else {
+        let Some(before) = self.cache.task(self.connection, ns, id)? else {
             return Ok(Err(NotFound::Task(id).into()));
         };
         match task::claim(&before, &claim.worker, claim.lease, moment) {

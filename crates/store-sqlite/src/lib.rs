@@ -17,6 +17,7 @@
 //! # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 //! ```
 
+mod cache;
 mod claim;
 mod codec;
 mod compact;

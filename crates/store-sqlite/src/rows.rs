@@ -10,11 +10,18 @@ use plimsoll_core::task::{Task, TaskSpec, TaskState};
 use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Revision, TaskId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::cache::Cache;
 use crate::codec::{Id, decode, encode, signed, status_code, timestamp, unsigned};
 use crate::error::{Answer, Fault};
 
 /// Loads a row for the deciders.
-pub(crate) fn load(connection: &Connection, ns: i64, id: RowId, rows: &mut Rows) -> Answer<()> {
+pub(crate) fn load(
+    connection: &Connection,
+    cache: &Cache,
+    ns: i64,
+    id: RowId,
+    rows: &mut Rows,
+) -> Answer<()> {
     match id {
         RowId::Record(key) => {
             let row = record(connection, ns, &key)?;
@@ -24,7 +31,7 @@ pub(crate) fn load(connection: &Connection, ns: i64, id: RowId, rows: &mut Rows)
             let row = key_holder(connection, ns, &key)?;
             rows.keys.load(key, row);
         }
-        RowId::Task(id) => rows.tasks.load(id, task(connection, ns, id)?),
+        RowId::Task(id) => rows.tasks.load(id, cache.task(connection, ns, id)?),
         RowId::Group(id) => {
             let row = group(connection, ns, &id)?;
             rows.groups.load(id, row);

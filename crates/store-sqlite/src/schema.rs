@@ -47,7 +47,7 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
     pragma(&connection, "journal_mode", "WAL")?;
     pragma(&connection, "synchronous", synchronous)?;
     pragma(&connection, "wal_autocheckpoint", "0")?;
-    pragma(&connection, "cache_size", "-65536")?;
+    pragma(&connection, "cache_size", "-16384")?;
     pragma(&connection, "temp_store", "MEMORY")?;
     migrate(&mut connection)?;
     Ok(connection)

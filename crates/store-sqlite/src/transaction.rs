@@ -15,6 +15,7 @@ use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{CommitId, Error, Limits, Position, Result, Revision, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::cache::Cache;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
 use crate::error::Answer;
 use crate::rows;
@@ -25,6 +26,7 @@ pub(crate) type Lanes = BTreeMap<(i64, Lane), i64>;
 pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) limits: &'a Limits,
+    pub(crate) cache: &'a mut Cache,
     lanes: &'a mut Lanes,
     /// Lanes that this transaction has made: forgotten if it fails.
     new_lanes: Vec<(i64, Lane)>,
@@ -44,11 +46,13 @@ impl<'a> Transaction<'a> {
     pub(crate) fn new(
         connection: &'a Connection,
         limits: &'a Limits,
+        cache: &'a mut Cache,
         lanes: &'a mut Lanes,
     ) -> Self {
         Self {
             connection,
             limits,
+            cache,
             lanes,
             new_lanes: Vec::new(),
             namespaces: BTreeMap::new(),
@@ -77,7 +81,7 @@ impl<'a> Transaction<'a> {
                 }
                 Err(missing) => {
                     for row in missing {
-                        rows::load(self.connection, ns, row, &mut loaded)?;
+                        rows::load(self.connection, self.cache, ns, row, &mut loaded)?;
                     }
                 }
             }
@@ -182,6 +186,7 @@ impl<'a> Transaction<'a> {
             return Ok(());
         };
         let lane = self.lane(ns, &any.spec.lane)?;
+        self.cache.put(ns, any.id(), after);
         match (before, after) {
             (Some(before), None) => rows::remove_task(self.connection, ns, lane, before)?,
             (before, Some(after)) => {
@@ -264,7 +269,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn renew(&mut self, ns: i64, renew: &Renew, now: Timestamp) -> Answer<Vec<Renewal>> {
         let mut renewals = Vec::with_capacity(renew.holders.len());
         for holder in &renew.holders {
-            let task = rows::task(self.connection, ns, holder.task)?;
+            let task = self.cache.task(self.connection, ns, holder.task)?;
             let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
             if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
                 && let Some(mut task) = task
@@ -273,6 +278,7 @@ impl<'a> Transaction<'a> {
                 lease.until = *until;
                 let lane = self.lane(ns, &task.spec.lane.clone())?;
                 rows::put_lease_end(self.connection, lane, &task)?;
+                self.cache.put(ns, task.id(), Some(&task));
             }
             renewals.push(renewal);
         }
@@ -324,6 +330,7 @@ impl<'a> Transaction<'a> {
 
     /// Forgets what is undone with the transaction.
     pub(crate) fn forget(self) {
+        self.cache.clear();
         for key in self.new_lanes {
             self.lanes.remove(&key);
         }

@@ -19,6 +19,7 @@ use plimsoll_core::{Error, Limits, Namespace, Result};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cache::Cache;
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::schema;
@@ -60,6 +61,7 @@ impl Writer {
             connection: schema::open_writer(config)?,
             turnstile: Turnstile::open(config)?,
             lanes: Lanes::new(),
+            cache: Cache::default(),
             limits: config.limits.clone(),
             clock: config.clock.clone(),
             hubs,
@@ -89,6 +91,7 @@ struct Thread {
     connection: Connection,
     turnstile: Turnstile,
     lanes: Lanes,
+    cache: Cache,
     limits: Limits,
     clock: Arc<dyn Clock>,
     hubs: Hubs,
@@ -97,20 +100,15 @@ struct Thread {
 impl Thread {
     fn run(&mut self, mut queue: mpsc::Receiver<Call>) {
         while let Some(first) = queue.blocking_recv() {
-            let mut group = vec![first];
-            while group.len() < GROUP_MAX
-                && let Ok(call) = queue.try_recv()
-            {
-                group.push(call);
-            }
-            self.write(group);
+            self.write(vec![first], Some(&mut queue));
         }
     }
 
-    /// Writes a group. If the file refuses it, each call is tried alone, so that one that cannot
-    /// be written does not take its neighbours with it.
-    fn write(&mut self, mut group: Vec<Call>) {
-        match self.transact(&group) {
+    /// Writes a group, and with it whatever comes into the queue meanwhile. If the file refuses
+    /// it, each call is tried alone, so that one that cannot be written does not take its
+    /// neighbours with it.
+    fn write(&mut self, mut group: Vec<Call>, queue: Option<&mut mpsc::Receiver<Call>>) {
+        match self.transact(&mut group, queue) {
             Ok((answers, told)) => {
                 metrics::counter!("plimsoll_group_commits_total").increment(1);
                 metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
@@ -121,7 +119,7 @@ impl Thread {
             }
             Err((_, Applied::No)) if group.len() > 1 => {
                 for call in group {
-                    self.write(vec![call]);
+                    self.write(vec![call], None);
                 }
             }
             Err((fault, applied)) => {
@@ -137,14 +135,22 @@ impl Thread {
     #[allow(clippy::type_complexity)]
     fn transact(
         &mut self,
-        group: &[Call],
+        group: &mut Vec<Call>,
+        queue: Option<&mut mpsc::Receiver<Call>>,
     ) -> Result<(Vec<Answered>, Vec<(i64, Vec<Change>)>), (Fault, Applied)> {
         let nothing = |fault: Fault| (fault, Applied::No);
         self.turnstile.begin(&self.connection).map_err(nothing)?;
-        let mut transaction = Transaction::new(&self.connection, &self.limits, &mut self.lanes);
-        let decided = (group.iter())
-            .map(|call| answer(call, &mut transaction, self.clock.as_ref()))
-            .collect::<Answer<Vec<Answered>>>()
+        if let Err(fault) = self.cache.validate(&self.connection) {
+            self.roll_back();
+            return Err((fault, Applied::No));
+        }
+        let mut transaction = Transaction::new(
+            &self.connection,
+            &self.limits,
+            &mut self.cache,
+            &mut self.lanes,
+        );
+        let decided = answer_all(group, queue, &mut transaction, self.clock.as_ref())
             .and_then(|answers| Ok((answers, transaction.finish()?)));
         let (answers, told) = match decided {
             Ok(decided) => decided,
@@ -161,6 +167,7 @@ impl Thread {
                 || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
             let applied = if busy { Applied::No } else { Applied::Unknown };
             self.lanes.clear();
+            self.cache.clear();
             self.roll_back();
             return Err((error.into(), applied));
         }
@@ -226,6 +233,31 @@ impl Call {
             Self::Exchange(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
             Self::Compact(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
         };
+    }
+}
+
+/// Carries out the calls of a group inside its transaction, and those that join it meanwhile.
+fn answer_all(
+    group: &mut Vec<Call>,
+    mut queue: Option<&mut mpsc::Receiver<Call>>,
+    transaction: &mut Transaction<'_>,
+    clock: &dyn Clock,
+) -> Answer<Vec<Answered>> {
+    let mut answers = Vec::with_capacity(group.len());
+    loop {
+        for call in &group[answers.len()..] {
+            answers.push(answer(call, transaction, clock)?);
+        }
+        // Whoever was answered by the last group and calls again comes while this one is being
+        // decided. Taking them in makes one large group of two that would take turns.
+        while group.len() < GROUP_MAX
+            && let Some(call) = queue.as_mut().and_then(|queue| queue.try_recv().ok())
+        {
+            group.push(call);
+        }
+        if group.len() == answers.len() {
+            return Ok(answers);
+        }
     }
 }
 

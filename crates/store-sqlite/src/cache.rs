@@ -1,0 +1,74 @@
+//! Tasks that the writer has seen lately, so that it need not read again what it wrote.
+//!
+//! Nothing in here is authoritative: a transaction uses the cache only if no other connection has
+//! written since the writer's last one, which SQLite tells under the write lock.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::TaskId;
+use plimsoll_core::task::Task;
+use rusqlite::Connection;
+
+use crate::error::Answer;
+use crate::rows;
+
+/// How many bytes of tasks are kept, about.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What a task takes beside its own contents.
+const OVERHEAD: usize = 1_024;
+
+/// Active tasks by namespace and id.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    tasks: BTreeMap<(i64, TaskId), Task>,
+    bytes: usize,
+    /// The version of the file as of the writer's last transaction.
+    version: Option<i64>,
+}
+
+impl Cache {
+    /// Forgets everything if another connection has written since. Called under the write lock.
+    pub(crate) fn validate(&mut self, connection: &Connection) -> Answer<()> {
+        let version = connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if self.version != Some(version) {
+            self.clear();
+            self.version = Some(version);
+        }
+        Ok(())
+    }
+
+    /// Forgets everything, because a transaction was undone.
+    pub(crate) fn clear(&mut self) {
+        self.tasks.clear();
+        self.bytes = 0;
+    }
+
+    /// The task, from here or from the file.
+    pub(crate) fn task(
+        &self,
+        connection: &Connection,
+        ns: i64,
+        id: TaskId,
+    ) -> Answer<Option<Task>> {
+        match self.tasks.get(&(ns, id)) {
+            Some(task) => Ok(Some(task.clone())),
+            None => rows::task(connection, ns, id),
+        }
+    }
+
+    /// Keeps what was written of a task, as long as it is active.
+    pub(crate) fn put(&mut self, ns: i64, id: TaskId, after: Option<&Task>) {
+        let size = |task: &Task| task.size() + OVERHEAD;
+        let before = match after.filter(|task| !task.status.is_terminal()) {
+            None => self.tasks.remove(&(ns, id)),
+            Some(task) => {
+                if self.bytes > BYTES_MAX {
+                    self.clear();
+                }
+                self.bytes += size(task);
+                self.tasks.insert((ns, id), task.clone())
+            }
+        };
+        self.bytes -= before.as_ref().map_or(0, size).min(self.bytes);
+    }
+}
