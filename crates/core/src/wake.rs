@@ -55,7 +55,8 @@ impl Wake {
         wake
     }
 
-    fn absorb(&mut self, other: &Self) {
+    /// Takes in another wake-up. More lanes than can be named become "any".
+    pub fn absorb(&mut self, other: &Self) {
         self.history |= other.history;
         self.leases |= other.leases;
         self.any_lane |= other.any_lane;

@@ -1,5 +1,6 @@
 -- Purpose: the tables of one file, version 1.
--- Every table but `lanes` begins with the namespace `ns`; nothing is shared between namespaces.
+-- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane,
+-- which belongs to one.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
 -- Status: 0 scheduled, 1 pending, 2 claimed, 3 completed, 4 failed, 5 cancelled.
 

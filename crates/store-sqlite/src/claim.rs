@@ -10,7 +10,7 @@ use plimsoll_core::{Error, Fence, RequestId, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::codec::{Id, decode, encode, timestamp};
-use crate::error::Answer;
+use crate::error::{Answer, Fault};
 use crate::rows;
 use crate::transaction::{Transaction, find_lane};
 
@@ -70,8 +70,12 @@ impl Transaction<'_> {
         claim: &Claim,
         moment: &Moment<'_>,
     ) -> Answer<Result<(Task, Option<Change>), Error>> {
-        let Some(before) = self.cache.task(self.connection, ns, id)? else {
-            return Ok(Err(NotFound::Task(id).into()));
+        let before = match self.cache.task(self.connection, ns, id) {
+            Ok(Some(before)) => before,
+            Ok(None) => return Ok(Err(NotFound::Task(id).into())),
+            // One task that cannot be read does not keep the others from being taken.
+            Err(Fault::Corrupt(what)) => return Ok(Err(Error::Corrupt(what.into()))),
+            Err(fault) => return Err(fault),
         };
         match task::claim(&before, &claim.worker, claim.lease, moment) {
             Err(error) => Ok(Err(error)),

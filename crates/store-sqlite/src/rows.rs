@@ -342,10 +342,14 @@ fn remove_done(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
     Ok(())
 }
 
-/// Removes a finished task with its log.
+/// Removes a task, as it was stored, with its log. A commit may end and delete it in one.
 pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
     let id = task.id();
-    remove_done(connection, lane, id)?;
+    if task.status.is_terminal() {
+        remove_done(connection, lane, id)?;
+    } else {
+        remove_active(connection, lane, id)?;
+    }
     connection
         .prepare_cached("DELETE FROM specs WHERE ns = ? AND id = ?")?
         .execute(params![ns, Id::from(id)])?;

@@ -1,7 +1,5 @@
 //! Opens connections, creates the schema and checks its version.
 
-use std::time::Duration;
-
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::Durability;
 use plimsoll_core::{Error, Result};
@@ -70,7 +68,7 @@ pub(crate) fn open_watcher(config: &Config) -> Result<Connection> {
 }
 
 fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
-    let mut connection = Connection::open_with_flags(&config.path, flags).map_err(failed)?;
+    let connection = Connection::open_with_flags(&config.path, flags).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
     // Plans do not depend on what is bound. Otherwise SQLite prepares a statement anew whenever a
     // parameter might make a partial index usable: a third of all time.
@@ -78,18 +76,9 @@ fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
         .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .map_err(failed)?;
     connection
-        .busy_handler(Some(wait_a_moment))
+        .busy_timeout(config.busy_timeout)
         .map_err(failed)?;
     Ok(connection)
-}
-
-/// SQLite's own waits grow to 100 ms; a group takes less than one.
-#[allow(clippy::disallowed_methods)]
-fn wait_a_moment(times: i32) -> bool {
-    const WAIT: Duration = Duration::from_micros(250);
-    const TIMES_MAX: i32 = 20_000;
-    std::thread::sleep(WAIT);
-    times < TIMES_MAX
 }
 
 fn pragma(connection: &Connection, name: &str, value: &str) -> Result<()> {

@@ -12,13 +12,17 @@ use plimsoll_core::log::Line;
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Commit, Receipt, Renew, Renewal};
 use plimsoll_core::task::{Lane, Status, Task};
+use plimsoll_core::wake::Wake;
 use plimsoll_core::{CommitId, Error, Limits, Position, Result, Revision, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cache::Cache;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
-use crate::error::Answer;
+use crate::error::{Answer, Fault};
 use crate::rows;
+
+/// Past about so many bytes, what a transaction changed goes into a further entry of the history.
+const ENTRY_BYTES_MAX: usize = 1024 * 1024;
 
 /// The numbers of lanes. They never change, so they may be kept.
 pub(crate) type Lanes = BTreeMap<(i64, Lane), i64>;
@@ -38,8 +42,33 @@ struct Pending {
     revision: Revision,
     position: Position,
     at: Timestamp,
+    /// For the entry that is being made, and about how many bytes they take.
     changes: Vec<Change>,
+    bytes: usize,
+    /// What all changes of the transaction are worth a look at.
+    wake: Wake,
     counts: BTreeMap<(i64, Status), i64>,
+}
+
+impl Pending {
+    /// Appends what changed so far as one entry of the history.
+    fn append(&mut self, connection: &Connection, ns: i64) -> Answer<()> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        self.position = self.position.next();
+        connection
+            .prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?)")?
+            .execute(params![
+                ns,
+                signed(self.position.get()),
+                self.at.as_micros(),
+                encode(&self.changes)?,
+            ])?;
+        self.changes.clear();
+        self.bytes = 0;
+        Ok(())
+    }
 }
 
 impl<'a> Transaction<'a> {
@@ -81,7 +110,15 @@ impl<'a> Transaction<'a> {
                 }
                 Err(missing) => {
                     for row in missing {
-                        rows::load(self.connection, self.cache, ns, row, &mut loaded)?;
+                        match rows::load(self.connection, self.cache, ns, row, &mut loaded) {
+                            Ok(()) => {}
+                            // Nothing was written yet: a row that cannot be read fails those who
+                            // need it, and nobody else.
+                            Err(Fault::Corrupt(what)) => {
+                                return Ok(Err(Error::Corrupt(what.into())));
+                            }
+                            Err(fault) => return Err(fault),
+                        }
                     }
                 }
             }
@@ -117,13 +154,15 @@ impl<'a> Transaction<'a> {
                 position: Position::new(unsigned(position)?),
                 at: now,
                 changes: Vec::new(),
+                bytes: 0,
+                wake: Wake::default(),
                 counts: BTreeMap::new(),
             };
             self.namespaces.insert(ns, pending);
         }
         self.namespaces
             .get_mut(&ns)
-            .ok_or_else(|| crate::error::Fault::Corrupt(format!("namespace {ns} is not open")))
+            .ok_or_else(|| Fault::Corrupt(format!("namespace {ns} is not open")))
     }
 
     fn apply(
@@ -216,9 +255,16 @@ impl<'a> Transaction<'a> {
         if changes.is_empty() {
             return Ok(None);
         }
+        let connection = self.connection;
         let pending = self.pending(ns, now)?;
+        pending.wake.absorb(&Wake::of(&changes));
+        pending.bytes += changes.iter().map(Change::size).sum::<usize>();
         pending.changes.extend(changes);
-        Ok(Some(pending.position.next()))
+        let position = pending.position.next();
+        if pending.bytes > ENTRY_BYTES_MAX {
+            pending.append(connection, ns)?;
+        }
+        Ok(Some(position))
     }
 
     /// Uses up the revision that [`moment`](Self::moment) gave.
@@ -285,35 +331,24 @@ impl<'a> Transaction<'a> {
         Ok(renewals)
     }
 
-    /// Writes what is written once. What changed of each namespace, for its listeners.
-    pub(crate) fn finish(&mut self) -> Answer<Vec<(i64, Vec<Change>)>> {
+    /// Writes what is written once. What each namespace's listeners should look at.
+    pub(crate) fn finish(&mut self) -> Answer<Vec<(i64, Wake)>> {
         let mut told = Vec::new();
-        for (ns, pending) in std::mem::take(&mut self.namespaces) {
-            for ((lane, status), by) in pending.counts {
+        for (ns, mut pending) in std::mem::take(&mut self.namespaces) {
+            for ((lane, status), by) in std::mem::take(&mut pending.counts) {
                 if by != 0 {
                     self.count(lane, status, by)?;
                 }
             }
-            let mut position = pending.position;
-            if !pending.changes.is_empty() {
-                position = position.next();
-                self.connection
-                    .prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?)")?
-                    .execute(params![
-                        ns,
-                        signed(position.get()),
-                        pending.at.as_micros(),
-                        encode(&pending.changes)?,
-                    ])?;
-            }
+            pending.append(self.connection, ns)?;
             self.connection
                 .prepare_cached("UPDATE namespaces SET revision = ?2, position = ?3 WHERE ns = ?1")?
                 .execute(params![
                     ns,
                     signed(pending.revision.get()),
-                    signed(position.get())
+                    signed(pending.position.get())
                 ])?;
-            told.push((ns, pending.changes));
+            told.push((ns, pending.wake));
         }
         Ok(told)
     }

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_core::change::Change;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::check::Check;
@@ -137,7 +136,7 @@ impl Thread {
         &mut self,
         group: &mut Vec<Call>,
         queue: Option<&mut mpsc::Receiver<Call>>,
-    ) -> Result<(Vec<Answered>, Vec<(i64, Vec<Change>)>), (Fault, Applied)> {
+    ) -> Result<(Vec<Answered>, Vec<(i64, Wake)>), (Fault, Applied)> {
         let nothing = |fault: Fault| (fault, Applied::No);
         self.turnstile.begin(&self.connection).map_err(nothing)?;
         if let Err(fault) = self.cache.validate(&self.connection) {
@@ -182,11 +181,11 @@ impl Thread {
         }
     }
 
-    fn tell(&self, told: Vec<(i64, Vec<Change>)>) {
+    fn tell(&self, told: Vec<(i64, Wake)>) {
         let hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (ns, changes) in told {
+        for (ns, wake) in told {
             if let Some(hub) = hubs.get(&ns) {
-                hub.notify(&Wake::of(&changes));
+                hub.notify(&wake);
             }
         }
     }

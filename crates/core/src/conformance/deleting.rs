@@ -15,8 +15,30 @@ cases!["deleting":
     only_a_finished_task_can_be_deleted,
     a_deleted_task_goes_with_its_key_and_its_log,
     an_id_is_free_for_another_task_in_the_commit_that_deletes_the_first,
+    a_task_may_end_and_be_deleted_in_one_commit,
     deleting_what_is_not_there_says_so,
 ];
+
+async fn a_task_may_end_and_be_deleted_in_one_commit(w: World) -> Result<()> {
+    let pending = w.submit(w.new_task("pending")).await?;
+    let (claimed, held) = w.claimed(w.new_task("claimed")).await?;
+    let end_pending = cancel(pending.id(), "enough");
+    let end_claimed = crate::conformance::writes::settle(&held, complete());
+    for (task, end) in [(pending.id(), end_pending), (claimed.id(), end_claimed)] {
+        let commit = Commit::of(end).write(Write::DeleteTask(task));
+        w.store.commit_one(commit).await?;
+        assert_eq!(w.store.task(task).await?, None);
+        // The id is free, and nothing of the old task is in the way.
+        let again = NewTask::new(task, lane(), "again");
+        let again = w.store.submit(again).await?;
+        assert_eq!(again.outcome, SubmitOutcome::Created);
+        w.store.cancel(task, None).await?;
+        w.store.write(Write::DeleteTask(task)).await?;
+    }
+    assert_eq!(w.claim(&w.worker("worker")?, 10).await?, []);
+    assert_eq!(w.store.counts(Counts::default()).await?, []);
+    Ok(())
+}
 
 async fn an_id_is_free_for_another_task_in_the_commit_that_deletes_the_first(
     w: World,

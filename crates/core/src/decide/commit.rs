@@ -103,7 +103,11 @@ fn decide(commit: &Commit, rows: &Rows, moment: Moment<'_>) -> Step<(Receipt, Fi
         repeated: false,
     };
     let finished = draft.finish();
-    let (bytes, max) = (finished.size(), moment.limits.commit_bytes_max);
+    let answered = outcomes_size(&receipt.outcomes);
+    let (bytes, max) = (
+        finished.size().max(answered),
+        moment.limits.commit_bytes_max,
+    );
     if bytes > max {
         return Err(Conflict::CommitTooLarge { bytes, max }.into());
     }
@@ -264,6 +268,21 @@ fn repeated(commit: &Commit, rows: &Rows, draft: &Draft<'_>) -> Step<Option<Rece
         position: None,
         repeated: true,
     }))
+}
+
+/// About how many bytes of records a receipt carries.
+fn outcomes_size(outcomes: &[Outcome]) -> usize {
+    let records = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Written { record, .. } => record.as_ref(),
+        Outcome::Removed { .. }
+        | Outcome::Submitted(_)
+        | Outcome::Settled { .. }
+        | Outcome::Changed { .. }
+        | Outcome::Already { .. }
+        | Outcome::Group(_)
+        | Outcome::Logged => None,
+    });
+    records.map(|record| record.size()).sum()
 }
 
 /// What a write says of a group is what the commit leaves.

@@ -275,6 +275,7 @@ impl Check for Commit {
             + self.guards.iter().map(guard_size).sum::<usize>();
         length("commit", bytes, limits.commit_bytes_max)?;
         self.check_settles()?;
+        self.check_groups()?;
         self.check_repeatable()
     }
 }
@@ -289,6 +290,22 @@ impl Commit {
             })
             .collect();
         once("writes.settle", settled)
+    }
+
+    /// Members tell groups of one id apart by the commit that opened them.
+    fn check_groups(&self) -> Checked {
+        let deletes = |id| {
+            (self.writes.iter()).any(|write| matches!(write, Write::DeleteGroup(of) if of == id))
+        };
+        for write in &self.writes {
+            if let Write::OpenGroup(new) = write
+                && deletes(&new.id)
+            {
+                let why = "a group is deleted and opened again in two commits";
+                return Err(contradiction("writes.open_group", why));
+            }
+        }
+        Ok(())
     }
 
     /// What is not safe to repeat by itself needs an id, or a settle whose fence tells.

@@ -49,9 +49,10 @@ use crate::wake::Listener;
 /// - Bad input answers `Invalid`, names the field and the limit, and changes nothing.
 /// - After [`close`](Self::close), every call answers `Closed`.
 /// - `Unavailable` says whether the call may have taken effect. If nobody knows, repeating the
-///   same call is safe: nothing is counted, submitted or taken twice. A submit, a settle, a claim
-///   and a commit with an id answer what the first one did. A write that sets something sets it
-///   again: where others may have written in between, give the commit an id or a guard.
+///   same call is safe: nothing is counted, submitted or taken twice. A submit that created its
+///   task, settles alone, a claim of the next and a commit with an id answer what the first one
+///   did. Anything else is decided anew, and a write that sets something sets it again: where
+///   others may have written in between, give the commit an id or a guard.
 /// - A future that is dropped either has no effect or its whole effect.
 /// - Time is the store's: its server's clock, or the clock it was opened with.
 /// - Nothing of another namespace is ever seen or changed.
@@ -204,7 +205,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - A group drains at the end of the commit that leaves its total known and done; `then` is
     ///   submitted exactly once for each generation, in that commit (`joins_in_commit`), and
     ///   `on_first_failure` likewise. What a receipt says of a group is what the commit leaves.
-    /// - A sealed or full group takes no members.
+    /// - A sealed or full group takes no members, but for the `then` of an inner group that extends
+    ///   it or is opened again.
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Receipt>>;
 
     /// Takes tasks for a worker.
