@@ -37,6 +37,12 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error, applied: Applied) -> Error {
             "another program holds the file: end its transaction"
         }
         Some(ErrorCode::CannotOpen) => "the file cannot be opened: check path and permissions",
+        // A page that should be there is not.
+        Some(ErrorCode::SystemIoFailure) if is_short_read(error) => {
+            return Error::Corrupt(
+                format!("the file is damaged: it is too short ({error})").into(),
+            );
+        }
         Some(ErrorCode::SystemIoFailure) => "the disk reports an error: check it",
         Some(ErrorCode::NotADatabase) => {
             return Error::Corrupt(format!("this is not a database of ours: {error}").into());
@@ -50,4 +56,9 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error, applied: Applied) -> Error {
         applied,
         cause: format!("{advice} ({error})"),
     })
+}
+
+fn is_short_read(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ)
 }

@@ -334,7 +334,10 @@ impl Turnstile {
             Ok(file) => Ok(Self { file }),
             Err(error) => Err(Error::Unavailable(Unavailable {
                 applied: Applied::No,
-                cause: format!("cannot open {}: {error}", path.display()),
+                cause: format!(
+                    "cannot open {}: {error}: make the folder writable",
+                    path.display()
+                ),
             })),
         }
     }

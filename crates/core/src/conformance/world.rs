@@ -91,7 +91,7 @@ impl World {
         })
     }
 
-    /// A new task in [`lane`], tried up to four times, [`RETRY_DELAY`] apart.
+    /// A new task in `lane`, tried up to four times, `RETRY_DELAY` apart.
     pub fn new_task(&self, payload: impl Into<Bytes>) -> NewTask {
         NewTask::new(self.ids.task(), lane(), payload).retry(steady_retry(4))
     }
@@ -111,7 +111,7 @@ impl World {
         Ok(ids)
     }
 
-    /// Claims up to `limit` tasks of [`lane`] for [`LEASE`].
+    /// Claims up to `limit` tasks of `lane` for `LEASE`.
     pub async fn claim(&self, worker: &Worker, limit: usize) -> Result<Vec<Task>> {
         Ok(self.store.claim(self.next(worker, limit)).await?.tasks)
     }
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Claims these tasks for [`LEASE`].
+    /// Claims these tasks for `LEASE`.
     pub async fn claim_ids(&self, worker: &Worker, ids: &[TaskId]) -> Result<Claimed> {
         let claim = self.by_id(worker, ids, self.ids.request());
         self.store.claim(claim).await
@@ -279,7 +279,7 @@ pub(crate) fn lane() -> Lane {
     Lane::new("queue", "kind").expect("both names are valid")
 }
 
-/// A policy without jitter, [`RETRY_DELAY`] apart.
+/// A policy without jitter, `RETRY_DELAY` apart.
 pub(crate) fn steady_retry(max_attempts: u32) -> RetryPolicy {
     RetryPolicy {
         max_attempts,

@@ -1,0 +1,421 @@
+//! Several processes on one file, some of them killed: what was acknowledged is there, what was
+//! not is there as a whole or not at all. The test program runs itself again as a child.
+
+// A failed assertion is how a test fails; a child tells its parent by printing.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use plimsoll_core::clock::SystemClock;
+use plimsoll_core::record::{fields, integer};
+use plimsoll_core::store::Changes;
+use plimsoll_core::store::{Claim, Commit, Counts, Ending, Merge, Pick, Put, Scan, Settle, Write};
+use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+use plimsoll_core::{
+    Error, Ids, Key, Name, Namespace, Position, Prefix, Result, Store, StoreExt, TaskId,
+};
+use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
+
+const CHILD: &str = "PLIMSOLL_TEST_CHILD";
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(CHILD) {
+        let path = std::env::args().nth(1).unwrap_or_default();
+        return match block_on(child(&role, Path::new(&path))) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("error {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| Trial::test(name, test);
+    let trials = vec![
+        trial(
+            "a_killed_process_loses_nothing_and_leaves_nothing_half_done",
+            killed,
+        ),
+        trial("processes_share_the_work_of_one_file", shared),
+        trial("a_process_hears_what_another_one_writes", heard),
+        trial(
+            "a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room",
+            full_disk,
+        ),
+        trial(
+            "a_read_only_disk_is_told_and_work_goes_on_afterwards",
+            read_only,
+        ),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+fn ids() -> Ids {
+    Ids::random(Arc::new(SystemClock::new()))
+}
+
+fn lane() -> Result<Lane> {
+    Ok(Lane::new("q", "k")?)
+}
+
+async fn open(path: &Path) -> Result<SqliteStore> {
+    let config = Config {
+        poll: Duration::from_millis(10),
+        ..Config::new(path)
+    };
+    let sqlite = Sqlite::open(config)?;
+    sqlite.namespace(Namespace::new("test")?).await
+}
+
+fn start(role: &str, path: &Path) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.arg(path).env(CHILD, role).stdout(Stdio::piped());
+    command.spawn().expect("a child")
+}
+
+fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
+    let output = child.stdout.take().expect("its output");
+    BufReader::new(output).lines().map_while(Result::ok)
+}
+
+/// What a child tells its parent, at once.
+fn say(words: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{words}").and_then(|()| out.flush()).ok();
+}
+
+async fn child(role: &str, path: &Path) -> Result<()> {
+    match role {
+        "write" => write_for_ever(path).await,
+        "work" => work(path).await,
+        "submit" => {
+            let task = NewTask::new(ids().task(), lane()?, "x");
+            open(path).await?.submit(task).await.map(drop)
+        }
+        "full" => fill_up(path).await,
+        "read-only" => turn_read_only(path).await,
+        role => Err(Error::Unsupported(format!("no role {role}").into())),
+    }
+}
+
+/// Submits and completes, each together with records that must agree with it.
+async fn write_for_ever(path: &Path) -> Result<()> {
+    let store = open(path).await?;
+    let ids = ids();
+    let worker = Worker {
+        name: Name::new("child")?,
+        incarnation: ids.incarnation(),
+    };
+    loop {
+        let id = ids.task();
+        let count = |field: &str| -> Result<Write> {
+            let merge = Merge::new(Key::new("totals")?).add(Name::new(field)?, 1);
+            Ok(Write::Merge(merge))
+        };
+        let mark = |prefix: &str| -> Result<Write> {
+            let key = Key::new(format!("{prefix}.{id}"))?;
+            Ok(Write::Put(Put::new(key, fields([("f", "v")])?)))
+        };
+        let submit = Commit::of(Write::Submit(Box::new(NewTask::new(id, lane()?, "x"))))
+            .write(count("submitted")?)
+            .write(mark("submitted")?)
+            .id(ids.commit());
+        store.commit_one(submit).await?;
+        say(format_args!("submitted {id}"));
+        let claim = Claim {
+            pick: Pick::Ids(vec![id]),
+            worker: worker.clone(),
+            lease: Duration::from_secs(3_600),
+            request: ids.request(),
+        };
+        let task = store.claim(claim).await?.tasks.remove(0);
+        let holder = task.holder().expect("it was just claimed");
+        let how = Ending::Complete { result: None };
+        let complete = Commit::of(Write::Settle(Settle { holder, how }))
+            .write(count("completed")?)
+            .write(mark("completed")?)
+            .id(ids.commit());
+        store.commit_one(complete).await?;
+        say(format_args!("completed {id}"));
+    }
+}
+
+fn killed() -> Result<(), Failed> {
+    const ROUNDS: u64 = 200;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("plimsoll.db");
+    let chance = Ids::seeded(7, Arc::new(SystemClock::new()));
+    let mut acknowledged: BTreeMap<TaskId, &str> = BTreeMap::new();
+    for _ in 0..ROUNDS {
+        let mut child = start("write", &path);
+        let after = chance.below(12) as usize;
+        let mut said = lines(&mut child);
+        let mut heard: Vec<String> = said.by_ref().take(after).collect();
+        child.kill()?;
+        // What was said between the last line read and the end was acknowledged, too.
+        heard.extend(said);
+        child.wait()?;
+        for line in heard {
+            let (what, id) = line.split_once(' ').ok_or("a line without an id")?;
+            let what = if what == "completed" {
+                "completed"
+            } else {
+                "submitted"
+            };
+            acknowledged.insert(TaskId::parse(id)?, what);
+        }
+    }
+    if acknowledged.len() < ROUNDS as usize {
+        return Err(format!("only {} tasks were written", acknowledged.len()).into());
+    }
+    block_on(check_books(&path, acknowledged)).map_err(|error| error.to_string().into())
+}
+
+/// Every acknowledged commit is there, and the books agree with each other.
+async fn check_books(path: &Path, acknowledged: BTreeMap<TaskId, &str>) -> Result<()> {
+    let store = open(path).await?;
+    for (id, what) in &acknowledged {
+        let task = store.task(*id).await?;
+        let task = task.unwrap_or_else(|| panic!("task {id} was {what} and is gone"));
+        if *what == "completed" {
+            assert_eq!(task.status, Status::Completed, "task {id}");
+        }
+    }
+    let marked = async |prefix: &str| -> Result<BTreeSet<TaskId>> {
+        let mut found = BTreeSet::new();
+        let mut scan = Scan::new(Prefix::new(format!("{prefix}."))?, 1_000);
+        loop {
+            let page = store.scan(scan.clone()).await?;
+            for record in page.rows {
+                let id = record.key.as_str().rsplit('.').next().unwrap_or_default();
+                found.insert(TaskId::parse(id)?);
+            }
+            match page.next {
+                Some(next) => scan.cursor = Some(next),
+                None => return Ok(found),
+            }
+        }
+    };
+    let (submitted, completed) = (marked("submitted").await?, marked("completed").await?);
+    let totals = store.record(&Key::new("totals")?).await?;
+    let total = |field: &str| -> u64 {
+        let value = totals.as_ref().and_then(|record| record.field(field));
+        value.and_then(|v| integer(v)).unwrap_or(0).unsigned_abs()
+    };
+    assert_eq!(total("submitted"), submitted.len() as u64);
+    assert_eq!(total("completed"), completed.len() as u64);
+    let counts = store.counts(Counts::default()).await?;
+    let by_status = &counts[0].by_status;
+    let in_status = |status| by_status.get(&status).copied().unwrap_or(0);
+    assert_eq!(in_status(Status::Completed), completed.len() as u64);
+    assert_eq!(by_status.values().sum::<u64>(), submitted.len() as u64);
+    for id in submitted {
+        let task = store.task(id).await?.expect("a record without its task");
+        assert_eq!(task.status == Status::Completed, completed.contains(&id));
+    }
+    let mut last = Position::ZERO;
+    loop {
+        let page = store.changes(Changes::after(last, 1_000)).await?;
+        for entry in &page.entries {
+            assert_eq!(entry.position, last.next(), "a gap in the history");
+            last = entry.position;
+        }
+        if !page.more {
+            return Ok(());
+        }
+    }
+}
+
+/// Claims and completes one task after another until there is none.
+async fn work(path: &Path) -> Result<()> {
+    let store = open(path).await?;
+    let ids = ids();
+    let worker = Worker {
+        name: Name::new("worker")?,
+        incarnation: ids.incarnation(),
+    };
+    loop {
+        let claim = Claim {
+            pick: Pick::Next {
+                lanes: vec![lane()?],
+                limit: 1,
+            },
+            worker: worker.clone(),
+            lease: Duration::from_secs(3_600),
+            request: ids.request(),
+        };
+        let Some(task) = store.claim(claim).await?.tasks.pop() else {
+            return Ok(());
+        };
+        let holder = task.holder().expect("it was just claimed");
+        store
+            .settle(holder, Ending::Complete { result: None })
+            .await?;
+        say(format_args!("{}", task.id()));
+    }
+}
+
+fn shared() -> Result<(), Failed> {
+    const TASKS: usize = 1_500;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("plimsoll.db");
+    let all = block_on(async {
+        let (store, ids) = (open(&path).await?, ids());
+        let mut all = BTreeSet::new();
+        for _ in 0..TASKS / 100 {
+            let mut commit = Commit::new();
+            for _ in 0..100 {
+                let id = ids.task();
+                all.insert(id);
+                let task = NewTask::new(id, lane()?, "x");
+                commit = commit.write(Write::Submit(Box::new(task)));
+            }
+            store.commit_one(commit).await?;
+        }
+        Ok(all)
+    })
+    .map_err(|error| error.to_string())?;
+    let mut workers: Vec<Child> = (0..3).map(|_| start("work", &path)).collect();
+    let mut done = Vec::new();
+    for worker in &mut workers {
+        let own: Vec<String> = lines(worker).collect();
+        if !worker.wait()?.success() {
+            return Err(format!("a worker failed: {:?}", own.last()).into());
+        }
+        assert!(!own.is_empty(), "a worker got no turn");
+        done.extend(own);
+    }
+    let once: BTreeSet<TaskId> = done
+        .iter()
+        .map(|id| TaskId::parse(id))
+        .collect::<Result<_, _>>()?;
+    assert_eq!(done.len(), TASKS, "each is done once");
+    assert_eq!(once, all);
+    Ok(())
+}
+
+fn heard() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("plimsoll.db");
+    let answer = block_on(async {
+        let store = open(&path).await?;
+        let mut listener = store.wakeups();
+        let mut child = start("submit", &path);
+        // Ends only if the hint arrives.
+        while !listener.next().await.history {}
+        assert!(child.wait().expect("it ends").success());
+        Ok(())
+    });
+    answer.map_err(|error| error.to_string().into())
+}
+
+/// Runs a role in a folder of its own that is a small disk.
+fn on_a_small_disk(role: &str) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk)?;
+    let program = std::env::current_exe()?;
+    let script = format!(
+        "mount -t tmpfs -o size=3m tmpfs '{disk}' && exec '{program}' '{disk}/plimsoll.db'",
+        disk = disk.display(),
+        program = program.display(),
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .env(CHILD, role)
+        .output()
+        .map_err(|error| format!("this test needs `unshare` to make a small disk: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{said}{complained}").into())
+}
+
+fn full_disk() -> Result<(), Failed> {
+    on_a_small_disk("full")
+}
+
+fn read_only() -> Result<(), Failed> {
+    on_a_small_disk("read-only")
+}
+
+async fn put(store: &SqliteStore, n: u64) -> Result<()> {
+    let key = Key::new(format!("k.{n:06}"))?;
+    let put = Put::new(key, fields([("f", "v".repeat(8_000))])?);
+    store.write(Write::Put(put)).await.map(drop)
+}
+
+/// Every key up to `n` is there, and none after it.
+async fn assert_keys(store: &SqliteStore, n: u64) -> Result<()> {
+    let page = store.scan(Scan::new(Prefix::any(), 1_000)).await?;
+    assert_eq!(page.rows.len() as u64, n);
+    assert!(page.next.is_none());
+    Ok(())
+}
+
+async fn fill_up(path: &Path) -> Result<()> {
+    let ballast = path.with_file_name("ballast");
+    std::fs::write(&ballast, vec![0; 1 << 20]).expect("there is room at first");
+    let store = open(path).await?;
+    let mut written = 0;
+    let error = loop {
+        match put(&store, written).await {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000, "the disk never got full");
+    };
+    assert!(error.is_transient(), "{error}");
+    assert!(error.to_string().contains("disk is full"), "{error}");
+    assert!(error.to_string().contains("nothing was applied"), "{error}");
+    assert_keys(&store, written).await?;
+    std::fs::remove_file(&ballast).expect("room again");
+    for _ in 0..20 {
+        put(&store, written).await?;
+        written += 1;
+    }
+    assert_keys(&store, written).await?;
+    drop(store);
+    assert_keys(&open(path).await?, written).await
+}
+
+async fn turn_read_only(path: &Path) -> Result<()> {
+    let disk = path.parent().expect("a folder");
+    let remount = |how: &str| {
+        let options = format!("remount,{how},size=3m");
+        let status = Command::new("mount")
+            .args(["-o", &options])
+            .arg(disk)
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    // A disk on which files are open for writing does not turn read-only: another process writes.
+    assert!(start("submit", path).wait().expect("it ends").success());
+    assert!(remount("ro"), "the disk cannot be made read-only");
+    let error = open(path).await.map(drop).expect_err("it is read-only");
+    assert!(error.is_transient(), "{error}");
+    assert!(
+        error.to_string().contains("make the folder writable"),
+        "{error}"
+    );
+    assert!(remount("rw"), "the disk cannot be made writable");
+    let store = open(path).await?;
+    put(&store, 0).await?;
+    assert_keys(&store, 1).await?;
+    let counts = store.counts(Counts::default()).await?;
+    assert_eq!(counts[0].by_status[&Status::Pending], 1);
+    Ok(())
+}
