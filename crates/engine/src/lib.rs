@@ -1,0 +1,8 @@
+//! What Plimsoll builds on its storage port, written once for every store.
+//!
+//! - [`GroupCommit`] merges the commits of concurrent callers into one store call.
+
+mod group_commit;
+mod spawn;
+
+pub use group_commit::{GroupCommit, group_commit};
