@@ -29,6 +29,7 @@ mod rows;
 mod schema;
 mod store;
 mod transaction;
+mod turnstile;
 mod watch;
 mod writer;
 

@@ -8,12 +8,14 @@ use rusqlite::Connection;
 
 use crate::config::Config;
 use crate::schema;
+use crate::turnstile::Turnstile;
 use crate::writer::Hubs;
 
 /// Past so many pages in the log, the watcher moves them into the file.
 const LOG_PAGES: i64 = 4_000;
-/// Past so many, it makes writers wait until the log begins anew: it must not grow for ever.
-const LOG_PAGES_MAX: i64 = 100_000;
+/// Past so many, it makes writers wait while it moves the last of them, so that the log begins anew:
+/// it must not grow for ever.
+const LOG_PAGES_MAX: i64 = 20_000;
 
 /// Keeps the watcher alive as long as somebody holds it.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ impl Watching {
         let alive = Arc::new(());
         let watched = Arc::downgrade(&alive);
         let connection = schema::open_watcher(config)?;
+        let turnstile = Turnstile::open(config)?;
         let poll = config.poll;
         std::thread::spawn(move || {
             let mut version = 0;
@@ -33,7 +36,7 @@ impl Watching {
                     Ok(now) if now != version => {
                         version = now;
                         tell_all(&hubs);
-                        check_point(&connection);
+                        check_point(&connection, &turnstile);
                     }
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "cannot look for what others wrote"),
@@ -61,21 +64,24 @@ fn tell_all(hubs: &Hubs) {
     hubs.values().for_each(|hub| hub.notify(&wake));
 }
 
-/// Readers and writers go on while the log is moved.
-fn check_point(connection: &Connection) {
+/// Readers and writers go on while most of the log is moved.
+fn check_point(connection: &Connection, turnstile: &Turnstile) {
     let run = |mode: &str| {
         connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
             row.get::<_, i64>(1)
         })
     };
-    match log_pages(connection) {
-        Ok(pages) if pages < LOG_PAGES => {}
-        Ok(_) => match run("PASSIVE") {
-            Ok(pages) if pages > LOG_PAGES_MAX => drop(run("RESTART")),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "the write-ahead log cannot be moved"),
-        },
-        Err(error) => tracing::warn!(%error, "the write-ahead log cannot be seen"),
+    let moved = match log_pages(connection) {
+        Ok(pages) if pages < LOG_PAGES => return,
+        Ok(_) => run("PASSIVE"),
+        Err(error) => Err(error),
+    };
+    let moved = moved.and_then(|pages| match pages > LOG_PAGES_MAX {
+        true => turnstile.through(|| run("RESTART")),
+        false => Ok(pages),
+    });
+    if let Err(error) = moved {
+        tracing::warn!(%error, "the write-ahead log cannot be moved");
     }
 }
 

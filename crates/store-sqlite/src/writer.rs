@@ -5,8 +5,6 @@
 //! disk. Once a call is in the queue it is carried out, whether or not its caller still waits.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_core::clock::Clock;
@@ -23,6 +21,7 @@ use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::schema;
 use crate::transaction::{Lanes, Transaction};
+use crate::turnstile::Turnstile;
 
 /// How many calls a group may hold.
 const GROUP_MAX: usize = 1_024;
@@ -138,7 +137,9 @@ impl Thread {
         queue: Option<&mut mpsc::Receiver<Call>>,
     ) -> Result<(Vec<Answered>, Vec<(i64, Wake)>), (Fault, Applied)> {
         let nothing = |fault: Fault| (fault, Applied::No);
-        self.turnstile.begin(&self.connection).map_err(nothing)?;
+        self.turnstile
+            .through(|| self.connection.execute_batch("BEGIN IMMEDIATE"))
+            .map_err(|error| nothing(error.into()))?;
         if let Err(fault) = self.cache.validate(&self.connection) {
             self.roll_back();
             return Err((fault, Applied::No));
@@ -311,44 +312,4 @@ fn open(connection: &Connection, namespace: &Namespace) -> Answer<i64> {
         [namespace.as_str()],
     )?;
     Ok(connection.last_insert_rowid())
-}
-
-/// Lets processes take turns. SQLite's own lock goes to whoever asks at the right moment, so a busy
-/// process could keep an idle one out. Whoever wants to write takes the turnstile first and leaves
-/// it once the file is its own: at most one process waits for the file, and it is next.
-struct Turnstile {
-    file: File,
-}
-
-impl Turnstile {
-    fn open(config: &Config) -> Result<Self> {
-        let mut path = config.path.clone().into_os_string();
-        path.push("-turn");
-        let path = PathBuf::from(path);
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path);
-        match file {
-            Ok(file) => Ok(Self { file }),
-            Err(error) => Err(Error::Unavailable(Unavailable {
-                applied: Applied::No,
-                cause: format!(
-                    "cannot open {}: {error}: make the folder writable",
-                    path.display()
-                ),
-            })),
-        }
-    }
-
-    fn begin(&self, connection: &Connection) -> Answer<()> {
-        // A file system without locks has no turns; SQLite's own lock still keeps order.
-        let taken = self.file.lock().is_ok();
-        let begun = connection.execute_batch("BEGIN IMMEDIATE");
-        if taken {
-            self.file.unlock().ok();
-        }
-        Ok(begun?)
-    }
 }

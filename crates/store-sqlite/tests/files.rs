@@ -240,3 +240,81 @@ async fn a_task_that_cannot_be_read_is_named_and_keeps_nobody_from_working() -> 
     assert!(matches!(&answers[0], Err(Error::Corrupt(_))) && answers[1].is_ok());
     Ok(())
 }
+
+#[tokio::test]
+async fn the_file_does_not_grow_without_end_under_steady_load() -> Result<()> {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use plimsoll_core::Ids;
+    use plimsoll_core::Name;
+    use plimsoll_core::clock::{Clock, ManualClock};
+    use plimsoll_core::store::{Claim, Commit, Compact, Ending, Pick, Settle};
+    use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+
+    const ROUNDS: usize = 12;
+    let (_folder, path) = folder();
+    let clock = ManualClock::new();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let ids = Ids::seeded(1, shared.clone());
+    let config = Config {
+        clock: shared,
+        ..Config::new(&path)
+    };
+    let store = Sqlite::open(config)?;
+    let store = store.namespace(Namespace::new("test")?).await?;
+    let lane = Lane::new("q", "k")?;
+    let worker = Worker {
+        name: Name::new("w")?,
+        incarnation: ids.incarnation(),
+    };
+    let day = Duration::from_secs(86_400);
+    let mut pages = Vec::new();
+    for _ in 0..ROUNDS {
+        for _ in 0..4 {
+            let mut commit = Commit::new();
+            for n in 0..200 {
+                let task = NewTask::new(ids.task(), lane.clone(), "x".repeat(200 + n));
+                commit = commit.write(Write::Submit(Box::new(task)));
+            }
+            store.commit_one(commit).await?;
+            let claim = Claim {
+                pick: Pick::Next {
+                    lanes: vec![lane.clone()],
+                    limit: 200,
+                },
+                worker: worker.clone(),
+                lease: day,
+                request: ids.request(),
+            };
+            let taken = store.claim(claim).await?.tasks;
+            let settle = |holder| {
+                let how = Ending::Complete { result: None };
+                Commit::of(Write::Settle(Settle { holder, how }))
+            };
+            let settles = taken.iter().filter_map(|task| task.holder()).map(settle);
+            for receipt in store.commit(settles.collect()).await {
+                receipt?;
+            }
+        }
+        clock.advance(day);
+        let compact = Compact {
+            tasks: BTreeMap::from([(Status::Completed, day)]),
+            groups: Some(day),
+            history: Some(day),
+            limit: 100,
+        };
+        while store.compact(compact.clone()).await?.more {}
+        let looker = foreign(&path);
+        let count = |pragma: &str| -> i64 {
+            looker
+                .pragma_query_value(None, pragma, |row| row.get(0))
+                .expect("a number")
+        };
+        pages.push(count("page_count"));
+    }
+    let (early, late) = (pages[3], pages[ROUNDS - 1]);
+    assert!(late <= early + early / 10, "pages by round: {pages:?}");
+    assert_eq!(store.counts(Default::default()).await?, []);
+    Ok(())
+}
