@@ -20,7 +20,7 @@ const OVERHEAD: usize = 1_024;
 /// Active tasks by namespace and id.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    tasks: BTreeMap<(i64, TaskId), Task>,
+    tasks: BTreeMap<(i64, TaskId), Box<Task>>,
     bytes: usize,
     /// The version of the file as of the writer's last transaction.
     version: Option<i64>,
@@ -51,7 +51,7 @@ impl Cache {
         id: TaskId,
     ) -> Answer<Option<Task>> {
         match self.tasks.get(&(ns, id)) {
-            Some(task) => Ok(Some(task.clone())),
+            Some(task) => Ok(Some(task.as_ref().clone())),
             None => rows::task(connection, ns, id),
         }
     }
@@ -66,9 +66,9 @@ impl Cache {
                     self.clear();
                 }
                 self.bytes += size(task);
-                self.tasks.insert((ns, id), task.clone())
+                self.tasks.insert((ns, id), Box::new(task.clone()))
             }
         };
-        self.bytes -= before.as_ref().map_or(0, size).min(self.bytes);
+        self.bytes -= before.as_deref().map_or(0, size).min(self.bytes);
     }
 }

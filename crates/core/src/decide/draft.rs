@@ -42,7 +42,7 @@ pub(super) struct Draft<'a> {
     rows: &'a Rows,
     records: BTreeMap<Key, Option<Record>>,
     keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
-    tasks: BTreeMap<TaskId, Option<Task>>,
+    tasks: BTreeMap<TaskId, Option<Box<Task>>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     marks: Vec<Mark>,
     /// Groups that may be complete, in the order in which they were written.
@@ -88,7 +88,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn find_task(&self, id: TaskId) -> Step<Option<&Task>> {
         match self.tasks.get(&id) {
-            Some(written) => Ok(written.as_ref()),
+            Some(written) => Ok(written.as_deref()),
             None => loaded(self.rows.tasks.get(&id), || RowId::Task(id)),
         }
     }
@@ -159,14 +159,14 @@ impl Draft<'_> {
         };
         let task = submit::create(new, predecessor, born, &self.moment)?;
         self.mark_task(&task, TaskEvent::Submitted);
-        self.tasks.insert(task.id(), Some(task));
+        self.tasks.insert(task.id(), Some(Box::new(task)));
         Ok(())
     }
 
     /// Writes a task, with all that follows from its ending or from its running again.
     pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) -> Step<()> {
         self.mark_task(&after, event);
-        self.tasks.insert(after.id(), Some(after.clone()));
+        self.tasks.insert(after.id(), Some(Box::new(after.clone())));
         match (before.status.is_terminal(), after.status.is_terminal()) {
             (false, true) => {
                 let waited_for = before.waiting.as_ref().map(|waiting| waiting.on);
@@ -192,7 +192,7 @@ impl Draft<'_> {
             task.modified_at = self.moment.now;
             self.mark_task(&task, TaskEvent::Amended);
         }
-        self.tasks.insert(task.id(), Some(task));
+        self.tasks.insert(task.id(), Some(Box::new(task)));
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl Draft<'_> {
         let born = member_of.map(|outer| outer.born);
         let task = submit::create(&new, None, born, &self.moment)?;
         self.mark_task(&task, TaskEvent::Submitted);
-        self.tasks.insert(task.id(), Some(task));
+        self.tasks.insert(task.id(), Some(Box::new(task)));
         Ok(())
     }
 }
@@ -393,7 +393,7 @@ impl Draft<'_> {
 pub(super) struct Finished {
     records: BTreeMap<Key, Option<Record>>,
     keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
-    tasks: BTreeMap<TaskId, Option<Task>>,
+    tasks: BTreeMap<TaskId, Option<Box<Task>>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     lines: Vec<(TaskId, Line)>,
     changes: Vec<Change>,
@@ -409,7 +409,7 @@ impl Finished {
     pub(super) fn write(self, rows: &mut Rows) -> (Vec<Change>, Vec<(TaskId, Line)>) {
         (self.records.into_iter()).for_each(|(key, row)| rows.records.write(key, row));
         (self.keys.into_iter()).for_each(|(key, row)| rows.keys.write(key, row));
-        (self.tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row));
+        (self.tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row.map(|task| *task)));
         (self.groups.into_iter()).for_each(|(id, row)| rows.groups.write(id, row));
         (self.changes, self.lines)
     }

@@ -44,9 +44,11 @@ pub struct Rows {
 }
 
 /// Rows of one kind.
+///
+/// Rows are boxed: the nodes of a map have room for eleven, and most commits have one.
 #[derive(Clone, Debug)]
 pub struct Table<K, V> {
-    slots: BTreeMap<K, Slot<V>>,
+    slots: BTreeMap<K, Box<Slot<V>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ impl<K: Ord + Clone, V> Table<K, V> {
             stored: Some(stored),
             written: None,
         };
-        self.slots.insert(key, slot);
+        self.slots.insert(key, Box::new(slot));
     }
 
     /// Whether the row was loaded.
@@ -102,9 +104,10 @@ impl<K: Ord + Clone, V> Table<K, V> {
     /// Every row that was written, in key order.
     pub fn into_written(self) -> impl Iterator<Item = Written<K, V>> {
         self.slots.into_iter().filter_map(|(key, slot)| {
-            slot.written.map(|after| Written {
+            let Slot { stored, written } = *slot;
+            written.map(|after| Written {
                 key,
-                before: slot.stored.flatten(),
+                before: stored.flatten(),
                 after,
             })
         })
@@ -117,11 +120,13 @@ impl<K: Ord + Clone, V> Table<K, V> {
     }
 
     pub(super) fn write(&mut self, key: K, after: Option<V>) {
-        let slot = self.slots.entry(key).or_insert(Slot {
-            stored: None,
-            written: None,
-        });
-        slot.written = Some(after);
+        let new = || {
+            Box::new(Slot {
+                stored: None,
+                written: None,
+            })
+        };
+        self.slots.entry(key).or_insert_with(new).written = Some(after);
     }
 }
 
