@@ -4,6 +4,10 @@
 
 mod bench;
 
+/// Many small values are made and dropped by different threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
