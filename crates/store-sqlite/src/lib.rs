@@ -35,3 +35,8 @@ mod writer;
 
 pub use config::Config;
 pub use store::{Sqlite, SqliteStore};
+
+/// Checks the snippets of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -202,11 +202,7 @@ fn list_keys(connection: &Connection, ns: i64, prefix: &str, list: &List) -> Rea
 }
 
 pub(crate) fn counts(connection: &Connection, ns: i64, counts: &Counts) -> Answer<Vec<LaneCounts>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT l.queue, l.kind, c.status, c.tasks FROM lanes l JOIN counts c ON c.lane = l.lane \
-         WHERE l.ns = ?1 AND c.tasks > 0 \
-           AND (?2 IS NULL OR l.queue = ?2) AND (?3 IS NULL OR l.kind = ?3)",
-    )?;
+    let mut statement = connection.prepare_cached(include_str!("../sql/counts.sql"))?;
     let queue = counts.queue.as_ref().map(Name::as_str);
     let kind = counts.kind.as_ref().map(Name::as_str);
     let mut found = statement.query(params![ns, queue, kind])?;

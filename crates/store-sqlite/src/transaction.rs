@@ -296,11 +296,7 @@ impl<'a> Transaction<'a> {
 
     fn append_line(&self, ns: i64, task: TaskId, line: &Line) -> Answer<()> {
         self.connection
-            .prepare_cached(
-                "INSERT INTO logs \
-                 SELECT ?1, ?2, (SELECT coalesce(max(seq), 0) + 1 FROM logs WHERE ns = ?1 AND task = ?2), ?3, ?4, ?5 \
-                 WHERE true ON CONFLICT DO NOTHING",
-            )?
+            .prepare_cached(include_str!("../sql/append_line.sql"))?
             .execute(params![
                 ns,
                 Id::from(task),

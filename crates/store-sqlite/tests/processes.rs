@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use plimsoll_core::clock::SystemClock;
+use plimsoll_core::error::Applied;
 use plimsoll_core::record::{fields, integer};
 use plimsoll_core::store::Changes;
 use plimsoll_core::store::{Claim, Commit, Counts, Ending, Merge, Pick, Put, Scan, Settle, Write};
@@ -46,6 +47,10 @@ fn main() -> ExitCode {
         trial(
             "a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room",
             full_disk,
+        ),
+        trial(
+            "an_fsync_that_fails_is_told_as_unknown_and_loses_nothing_acknowledged",
+            failing_fsync,
         ),
         trial(
             "a_read_only_disk_is_told_and_work_goes_on_afterwards",
@@ -105,6 +110,7 @@ async fn child(role: &str, path: &Path) -> Result<()> {
         }
         "full" => fill_up(path).await,
         "read-only" => turn_read_only(path).await,
+        "fsync" => meet_a_failing_fsync(path).await,
         role => Err(Error::Unsupported(format!("no role {role}").into())),
     }
 }
@@ -350,6 +356,51 @@ fn full_disk() -> Result<(), Failed> {
 
 fn read_only() -> Result<(), Failed> {
     on_a_small_disk("read-only")
+}
+
+const FSYNC_FAILS: &str = "PLIMSOLL_FSYNC_FAILS";
+
+fn failing_fsync() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let library = folder.path().join("failing_fsync.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/failing_fsync.c");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source)
+        .status()?;
+    assert!(compiled.success(), "the C compiler refused {source}");
+    let output = Command::new(std::env::current_exe()?)
+        .arg(folder.path().join("plimsoll.db"))
+        .env(CHILD, "fsync")
+        .env("LD_PRELOAD", &library)
+        .env(FSYNC_FAILS, folder.path().join("fsync-fails"))
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complained = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}{complained}", String::from_utf8_lossy(&output.stdout)).into())
+}
+
+async fn meet_a_failing_fsync(path: &Path) -> Result<()> {
+    let trigger = std::env::var(FSYNC_FAILS).expect("where the trigger is");
+    let store = open(path).await?;
+    put(&store, 0).await?;
+    std::fs::write(&trigger, "").expect("a trigger");
+    let error = put(&store, 1)
+        .await
+        .expect_err("nothing can be made durable");
+    let Error::Unavailable(unavailable) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(unavailable.applied, Applied::Unknown, "{error}");
+    std::fs::remove_file(&trigger).expect("the cause ends");
+    put(&store, 2).await?;
+    put(&store, 1).await?;
+    assert_keys(&store, 3).await?;
+    drop(store);
+    assert_keys(&open(path).await?, 3).await
 }
 
 async fn put(store: &SqliteStore, n: u64) -> Result<()> {
