@@ -31,7 +31,10 @@ enum Backlog {
     Foreign,
 }
 
-const ROUNDS: u64 = 400;
+/// How often a claim is measured.
+const ROUNDS: u64 = 2_000;
+/// What filling the store has left to do in the background is over by then.
+const REST: Duration = Duration::from_secs(2);
 
 pub(crate) fn claims(scale: Scale) -> Vec<Claims> {
     let depths: &[(u64, &str)] = match scale {
@@ -104,6 +107,7 @@ impl Claims {
         }
         // As many as one claim takes are there in any case.
         submit_all(&bench, (0..self.limit).map(|_| new(&lane)).collect()).await?;
+        bench.clock.sleep(REST).await;
         let mut latencies = Latencies::new();
         let (mut taken_in_all, mut took_in_all) = (0, Duration::ZERO);
         let wrote = Written::now();
