@@ -1,11 +1,12 @@
 //! `plimsoll bench`: measures a store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use plimsoll::{Error, Namespace, Plimsoll, Result};
+use plimsoll::clock::SystemClock;
+use plimsoll::{Error, Ids, Namespace, Plimsoll, Result};
 use plimsoll_bench::{Figures, Scale, Workload};
 
 /// Measures a store.
@@ -96,10 +97,9 @@ impl Bench {
 }
 
 async fn measure(workload: &Workload, url: &str, quiet: bool) -> Result<Figures> {
-    static RUNS: AtomicU64 = AtomicU64::new(0);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let process = std::process::id();
-    let namespace = Namespace::new(format!("bench_{process}_{run}"))?;
+    // What an earlier run has left in the same file must not be met again.
+    let run = Ids::random(Arc::new(SystemClock::new())).below(u64::MAX);
+    let namespace = Namespace::new(format!("bench_{run:016x}"))?;
     let store = Plimsoll::open(url)?.namespace(namespace).await?;
     let bar = if quiet {
         ProgressBar::hidden()

@@ -46,6 +46,11 @@ impl StoreUrl {
                     let missing = "the path of the file, as in sqlite:plimsoll.db";
                     return Err(invalid(Problem::Missing(missing.into())));
                 }
+                if path.starts_with("//") {
+                    return Err(invalid(Problem::Malformed {
+                        expected: "sqlite:PATH without slashes before the path".into(),
+                    }));
+                }
                 let durability = match query {
                     "" | "durability=disk" => Durability::Disk,
                     "durability=system" => Durability::System,
@@ -86,7 +91,14 @@ mod tests {
 
     #[test]
     fn what_is_no_store_says_what_is_one() {
-        for url in ["", "memory", "memory:x", "mysql:x", "sqlite:x?fast=yes"] {
+        for url in [
+            "",
+            "memory",
+            "memory:x",
+            "mysql:x",
+            "sqlite:x?fast=yes",
+            "sqlite://x.db",
+        ] {
             let error = StoreUrl::parse(url).unwrap_err();
             assert_eq!(error.field, "store", "{url}");
         }

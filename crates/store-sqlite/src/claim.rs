@@ -24,26 +24,40 @@ impl Transaction<'_> {
             refused: Vec::new(),
             next_due: None,
         };
-        let ids = match &claim.pick {
-            // Deciding anew is safe: what this worker holds is answered as it is.
-            Pick::Ids(ids) => ids.clone(),
-            Pick::Next { lanes, limit } => {
-                if let Some(taken) = self.remembered(ns, claim.request)? {
-                    claimed.tasks = self.still_held(ns, taken, &claim.worker)?;
-                    return Ok(claimed);
-                }
-                next_pending(self.connection, ns, lanes, *limit)?
-            }
-        };
+        if let Pick::Next { .. } = &claim.pick
+            && let Some(taken) = self.remembered(ns, claim.request)?
+        {
+            claimed.tasks = self.still_held(ns, taken, &claim.worker)?;
+            return Ok(claimed);
+        }
         let moment = self.moment(ns, now)?;
         let mut changes = Vec::new();
-        for id in ids {
-            match self.claim_one(ns, id, claim, &moment)? {
-                Ok((task, change)) => {
-                    claimed.tasks.push(task);
-                    changes.extend(change);
+        loop {
+            // Tasks that cannot be read stay at the head of their lane: others are taken instead.
+            let refused = claimed.refused.len();
+            let ids = match &claim.pick {
+                // Deciding anew is safe: what this worker holds is answered as it is.
+                Pick::Ids(ids) => ids.clone(),
+                Pick::Next { lanes, limit } => {
+                    let wanted = limit - claimed.tasks.len();
+                    let mut ids = next_pending(self.connection, ns, lanes, wanted + refused)?;
+                    ids.retain(|id| !claimed.refused.iter().any(|(bad, _)| bad == id));
+                    ids.truncate(wanted);
+                    ids
                 }
-                Err(error) => claimed.refused.push((id, error)),
+            };
+            for id in ids {
+                match self.claim_one(ns, id, claim, &moment)? {
+                    Ok((task, change)) => {
+                        claimed.tasks.push(task);
+                        changes.extend(change);
+                    }
+                    Err(error) => claimed.refused.push((id, error)),
+                }
+            }
+            let by_id = matches!(claim.pick, Pick::Ids(_));
+            if by_id || claimed.refused.len() == refused {
+                break;
             }
         }
         if let Pick::Next { lanes, limit } = &claim.pick
@@ -119,10 +133,21 @@ impl Transaction<'_> {
                 worker: worker.clone(),
                 fence,
             };
-            let found = rows::task(self.connection, ns, task)?;
+            let found = readable(rows::task(self.connection, ns, task))?;
             held.extend(found.filter(|found| found.holder() == Some(holder)));
         }
         Ok(held)
+    }
+}
+
+/// The task, unless it cannot be read: that must not fail what is done for others.
+pub(crate) fn readable(task: Answer<Option<Task>>) -> Answer<Option<Task>> {
+    match task {
+        Err(Fault::Corrupt(what)) => {
+            tracing::warn!(what, "a task cannot be read");
+            Ok(None)
+        }
+        other => other,
     }
 }
 

@@ -8,6 +8,7 @@ use plimsoll_core::store::{Compact, Compacted};
 use plimsoll_core::task::Status;
 use rusqlite::params;
 
+use crate::claim::readable;
 use crate::codec::{Id, status_code};
 use crate::error::Answer;
 use crate::rows;
@@ -112,11 +113,8 @@ impl Transaction<'_> {
                 done.more = true;
                 break;
             }
-            victims.extend(rows::task(
-                self.connection,
-                ns,
-                row.get::<_, Id>(0)?.task(),
-            )?);
+            let id = row.get::<_, Id>(0)?.task();
+            victims.extend(readable(rows::task(self.connection, ns, id))?);
         }
         drop(old);
         for task in victims {

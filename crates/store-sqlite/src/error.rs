@@ -30,6 +30,11 @@ impl Fault {
 }
 
 pub(crate) fn from_sqlite(error: &rusqlite::Error, applied: Applied) -> Error {
+    if let rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..) =
+        error
+    {
+        return Error::Corrupt(format!("a column holds what it must not: {error}").into());
+    }
     let advice = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "the disk is full: free some space",
         Some(ErrorCode::ReadOnly) => "the file or its folder is read-only: make it writable",

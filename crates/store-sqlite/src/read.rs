@@ -117,17 +117,14 @@ fn list_lane(
     let Some(number) = find_lane(connection, ns, lane)? else {
         return Ok(Ok(pager.finish()));
     };
-    // Claimed tasks are few: the index of leases finds them however many others wait. Failed and
-    // cancelled ones have an index of their own; the rest are most of their table.
+    if status == Status::Claimed {
+        return list_claimed(connection, ns, number, from, last, list);
+    }
+    // Failed and cancelled tasks have an index of their own; the rest are most of their table.
     let statement = match status {
-        Status::Scheduled | Status::Pending => format!(
+        Status::Scheduled | Status::Pending | Status::Claimed => format!(
             "SELECT {TASK_COLUMNS}, t.status FROM tasks t JOIN specs s ON s.ns = t.ns AND s.id = t.id \
              WHERE t.lane = ?1 AND t.id > ?2 AND ?3 = ?3 AND ?4 = ?4 ORDER BY t.id"
-        ),
-        Status::Claimed => format!(
-            "SELECT {TASK_COLUMNS}, t.status FROM tasks t INDEXED BY tasks_leased \
-             JOIN specs s ON s.ns = t.ns AND s.id = t.id \
-             WHERE t.ns = ?3 AND t.status = 2 AND t.lane = ?1 AND t.id > ?2 AND ?4 = ?4 ORDER BY t.id"
         ),
         Status::Completed => format!(
             "SELECT {DONE_COLUMNS}, d.status FROM done d JOIN specs s ON s.ns = d.ns AND s.id = d.id \
@@ -151,6 +148,32 @@ fn list_lane(
         } else {
             pager.take(None, 0);
         }
+    }
+    Ok(Ok(pager.finish()))
+}
+
+/// Claimed tasks are few: the index of leases finds them, however many others wait.
+fn list_claimed(
+    connection: &Connection,
+    ns: i64,
+    lane: i64,
+    from: Vec<u8>,
+    mut last: Option<TaskId>,
+    list: &List,
+) -> Read<Page<Task>> {
+    let mut pager = Pager::new(list.scope(), list.limit);
+    let mut statement = connection.prepare_cached(
+        "SELECT id FROM tasks INDEXED BY tasks_leased \
+         WHERE ns = ? AND status = 2 AND lane = ? AND id > ? ORDER BY id",
+    )?;
+    let mut found = statement.query(params![ns, lane, from])?;
+    while let Some(row) = found.next()? {
+        if pager.is_full(last.map(|id| id.to_string())) {
+            break;
+        }
+        let id = row.get::<_, Id>(0)?.task();
+        last = Some(id);
+        show(&mut pager, rows::task(connection, ns, id)?, list);
     }
     Ok(Ok(pager.finish()))
 }

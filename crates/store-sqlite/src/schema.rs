@@ -41,8 +41,23 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = open(config, flags)?;
+    if connection.is_readonly("main").map_err(failed)? {
+        return Err(Error::Unavailable(Unavailable {
+            applied: Applied::No,
+            cause: "cannot open: the file is read-only: make it writable".into(),
+        }));
+    }
     check(&connection)?;
     pragma(&connection, "journal_mode", "WAL")?;
+    let mode: String = connection
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .map_err(failed)?;
+    if mode != "wal" {
+        return Err(Error::Unsupported(
+            format!("the file cannot have a write-ahead log ({mode}): use a file on a local disk")
+                .into(),
+        ));
+    }
     pragma(&connection, "synchronous", synchronous)?;
     pragma(&connection, "wal_autocheckpoint", "0")?;
     pragma(&connection, "cache_size", "-16384")?;

@@ -17,6 +17,7 @@ use plimsoll_core::{CommitId, Error, Limits, Position, Result, Revision, TaskId,
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cache::Cache;
+use crate::claim::readable;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
 use crate::error::{Answer, Fault};
 use crate::rows;
@@ -257,6 +258,7 @@ impl<'a> Transaction<'a> {
         }
         let connection = self.connection;
         let pending = self.pending(ns, now)?;
+        pending.at = pending.at.max(now);
         pending.wake.absorb(&Wake::of(&changes));
         pending.bytes += changes.iter().map(Change::size).sum::<usize>();
         pending.changes.extend(changes);
@@ -311,7 +313,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn renew(&mut self, ns: i64, renew: &Renew, now: Timestamp) -> Answer<Vec<Renewal>> {
         let mut renewals = Vec::with_capacity(renew.holders.len());
         for holder in &renew.holders {
-            let task = self.cache.task(self.connection, ns, holder.task)?;
+            let task = readable(self.cache.task(self.connection, ns, holder.task))?;
             let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
             if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
                 && let Some(mut task) = task

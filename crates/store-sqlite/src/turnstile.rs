@@ -32,7 +32,7 @@ impl Turnstile {
             Err(error) => Err(Error::Unavailable(Unavailable {
                 applied: Applied::No,
                 cause: format!(
-                    "cannot open {}: {error}: make the folder writable",
+                    "cannot open {}: {error}: check that its folder is there and can be written",
                     path.display()
                 ),
             })),

@@ -1,6 +1,7 @@
 //! Watches what other processes write, and moves the write-ahead log into the file.
 
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
 use plimsoll_core::Result;
 use plimsoll_core::wake::Wake;
@@ -77,7 +78,12 @@ fn check_point(connection: &Connection, turnstile: &Turnstile) {
         Err(error) => Err(error),
     };
     let moved = moved.and_then(|pages| match pages > LOG_PAGES_MAX {
-        true => turnstile.through(|| run("RESTART")),
+        // Somebody who reads for long keeps the log from beginning anew: then writers must not
+        // wait, and it is tried again after the next look.
+        true => turnstile.through(|| {
+            connection.busy_timeout(Duration::ZERO)?;
+            run("RESTART")
+        }),
         false => Ok(pages),
     });
     if let Err(error) = moved {

@@ -55,9 +55,12 @@ impl Writer {
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(config: &Config, hubs: Hubs) -> Result<Self> {
         let (calls, queue) = mpsc::channel(config.queue_max.max(1));
+        let turnstile = Turnstile::open(config)?;
+        // One after another: SQLite does not wait for the lock when it changes to the log.
+        let connection = turnstile.through(|| schema::open_writer(config))?;
         let mut thread = Thread {
-            connection: schema::open_writer(config)?,
-            turnstile: Turnstile::open(config)?,
+            connection,
+            turnstile,
             lanes: Lanes::new(),
             cache: Cache::default(),
             limits: config.limits.clone(),
