@@ -56,6 +56,8 @@ pub struct Limits {
     pub commit_bytes_max: usize,
     /// Commits of one call.
     pub commits_max: usize,
+    /// Everything the commits of one call carry.
+    pub call_bytes_max: usize,
     /// Rows of one page, keys or ids of one read, tasks of one claim.
     pub page_max: usize,
     /// Lanes of one claim or peek.
@@ -78,6 +80,7 @@ impl Default for Limits {
             commit_writes_max: 200,
             commit_bytes_max: 4 * 1024 * 1024,
             commits_max: 10_000,
+            call_bytes_max: 64 * 1024 * 1024,
             page_max: 1_000,
             lanes_max: 64,
             leases_max: 10_000,

@@ -24,8 +24,11 @@ pub struct Config {
     pub readers: usize,
     /// How often to look for what other processes wrote.
     pub poll: Duration,
-    /// How many calls may wait for the writer before callers have to wait in turn.
+    /// How many calls may wait for the writer, and how many for a reader, before callers have to
+    /// wait in turn.
     pub queue_max: usize,
+    /// About how many bytes may wait for the writer before callers have to wait in turn.
+    pub queue_bytes_max: usize,
     /// How long to wait for a foreign process that holds the file.
     pub busy_timeout: Duration,
 }
@@ -41,6 +44,7 @@ impl Config {
             readers: 2,
             poll: Duration::from_millis(100),
             queue_max: 4_096,
+            queue_bytes_max: 64 * 1024 * 1024,
             busy_timeout: Duration::from_secs(5),
         }
     }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use plimsoll_core::error::Applied;
 use plimsoll_core::{Error, Result};
 use rusqlite::{Connection, TransactionBehavior};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::Config;
 use crate::error::Answer;
-use crate::schema;
+use crate::{schema, threads};
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -17,18 +17,18 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 #[derive(Debug)]
 pub(crate) struct Readers {
     jobs: mpsc::Sender<Job>,
+    /// Room in the queue.
+    room: Semaphore,
 }
 
 impl Readers {
-    /// Spawning is this store's own: the threads block on SQLite, not on a runtime.
-    #[allow(clippy::disallowed_methods)]
     pub(crate) fn start(config: &Config) -> Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..config.readers.max(1) {
             let mut connection = schema::open_reader(config)?;
             let queue = queue.clone();
-            std::thread::spawn(move || {
+            threads::start("reader", move || {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     match job {
@@ -36,9 +36,10 @@ impl Readers {
                         Err(_) => break,
                     }
                 }
-            });
+            })?;
         }
-        Ok(Self { jobs })
+        let room = Semaphore::new(config.queue_max.max(1));
+        Ok(Self { jobs, room })
     }
 
     /// Reads in one snapshot, which shows everything acknowledged before.
@@ -47,13 +48,17 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Answer<T> + Send + 'static,
     {
+        let _room = self.room.acquire().await.map_err(|_| Error::Closed)?;
         let (reply, answer) = oneshot::channel();
         let job = move |connection: &mut Connection| {
+            if reply.is_closed() {
+                // Nobody waits for it any more.
+                return;
+            }
             let result = connection
                 .transaction_with_behavior(TransactionBehavior::Deferred)
                 .map_err(Into::into)
                 .and_then(|snapshot| read(&snapshot));
-            // A caller that went away does not want to know.
             reply
                 .send(result.map_err(|fault| fault.into_error(Applied::No)))
                 .ok();

@@ -1,5 +1,7 @@
 //! Opens connections, creates the schema and checks its version.
 
+use std::time::Duration;
+
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::Durability;
 use plimsoll_core::{Error, Result};
@@ -63,6 +65,8 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
     pragma(&connection, "cache_size", "-16384")?;
     pragma(&connection, "temp_store", "MEMORY")?;
     migrate(&mut connection)?;
+    // The writer waits by itself, in shorter steps than SQLite's.
+    connection.busy_timeout(Duration::ZERO).map_err(failed)?;
     Ok(connection)
 }
 

@@ -1,8 +1,7 @@
 //! The port.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use plimsoll_core::clock::Clock;
@@ -12,7 +11,7 @@ use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{
     Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
     DueNow, Durability, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page,
-    Peek, Receipt, Renew, Renewal, Scan, TaskByKey, Tasks,
+    Peek, Pick, Receipt, Renew, Renewal, Scan, TaskByKey, Tasks,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::wake::{Hub, Listener};
@@ -22,10 +21,15 @@ use rusqlite::Connection;
 use crate::claim::next_pending;
 use crate::config::Config;
 use crate::error::Answer;
+use crate::hints::Hints;
 use crate::readers::Readers;
+use crate::transaction::Transaction;
 use crate::watch::Watching;
-use crate::writer::{Call, Hubs, Writer};
+use crate::writer::Writer;
 use crate::{read, rows};
+
+/// About what a call, and each of its writes, costs beside the bytes it carries.
+const CALL_BYTES: usize = 256;
 
 /// An open file.
 #[derive(Clone, Debug)]
@@ -37,7 +41,7 @@ pub struct Sqlite {
 struct OpenFile {
     writer: Writer,
     readers: Readers,
-    hubs: Hubs,
+    hints: Arc<Hints>,
     limits: Limits,
     clock: Arc<dyn Clock>,
     durability: Durability,
@@ -47,14 +51,14 @@ struct OpenFile {
 impl Sqlite {
     /// Opens the file, creates it if need be, and brings its schema up to date.
     pub fn open(config: Config) -> Result<Self> {
-        let hubs: Hubs = Arc::new(Mutex::new(BTreeMap::new()));
-        let writer = Writer::start(&config, hubs.clone())?;
+        let hints = Arc::new(Hints::default());
+        let writer = Writer::start(&config, hints.clone())?;
         Ok(Self {
             file: Arc::new(OpenFile {
                 writer,
                 readers: Readers::start(&config)?,
-                _watching: Watching::start(&config, hubs.clone())?,
-                hubs,
+                _watching: Watching::start(&config, hints.clone())?,
+                hints,
                 limits: config.limits,
                 clock: config.clock,
                 durability: config.durability,
@@ -64,20 +68,14 @@ impl Sqlite {
 
     /// A handle to a namespace.
     pub async fn namespace(&self, namespace: Namespace) -> Result<SqliteStore> {
-        let open = |reply| Call::Open(namespace.clone(), reply);
-        let ns = self.file.writer.call(open).await?;
-        let mut hubs = self
-            .file
-            .hubs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let hub = hubs.entry(ns).or_default().clone();
-        drop(hubs);
+        let name = namespace.clone();
+        let open = move |transaction: &mut Transaction<'_>, _| transaction.namespace(&name);
+        let ns = self.file.writer.call(CALL_BYTES, open).await?;
         Ok(SqliteStore {
             file: self.file.clone(),
             namespace,
             ns,
-            hub,
+            hub: self.file.hints.hub(ns),
             closed: AtomicBool::new(false),
         })
     }
@@ -118,8 +116,10 @@ impl SqliteStore {
     }
 
     async fn write(&self, exchange: Exchange) -> Result<Exchanged> {
-        let call = |reply| Call::Exchange(self.ns, Box::new(exchange), reply);
-        self.file.writer.call(call).await
+        let (ns, size) = (self.ns, size(&exchange));
+        let write =
+            move |transaction: &mut Transaction<'_>, now| transaction.exchange(ns, &exchange, now);
+        self.file.writer.call(size, write).await
     }
 }
 
@@ -297,8 +297,10 @@ impl Store for SqliteStore {
 
     async fn compact(&self, compact: Compact) -> Result<Compacted> {
         self.check(&compact)?;
-        let call = |reply| Call::Compact(self.ns, Box::new(compact), reply);
-        self.file.writer.call(call).await
+        let ns = self.ns;
+        let write =
+            move |transaction: &mut Transaction<'_>, now| transaction.compact(ns, &compact, now);
+        self.file.writer.call(CALL_BYTES, write).await
     }
 
     async fn ping(&self) -> Result<Timestamp> {
@@ -321,6 +323,19 @@ impl Store for SqliteStore {
         self.closed.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// About how many bytes of work an exchange is.
+fn size(exchange: &Exchange) -> usize {
+    let writes: usize = (exchange.commits.iter())
+        .map(|commit| commit.size() + commit.writes.len() * CALL_BYTES)
+        .sum();
+    let renewed = (exchange.renew.as_ref()).map_or(0, |renew| renew.holders.len());
+    let claimed = (exchange.claim.as_ref()).map_or(0, |claim| match &claim.pick {
+        Pick::Next { limit, .. } => *limit,
+        Pick::Ids(ids) => ids.len(),
+    });
+    CALL_BYTES * (1 + renewed + claimed) + writes
 }
 
 fn unanswered() -> Error {

@@ -10,10 +10,12 @@ use plimsoll_core::change::Change;
 use plimsoll_core::decide::{self, Applied, Moment, Rows};
 use plimsoll_core::log::Line;
 use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Commit, Receipt, Renew, Renewal};
+use plimsoll_core::store::{Commit, Exchange, Exchanged, Receipt, Renew, Renewal};
 use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::wake::Wake;
-use plimsoll_core::{CommitId, Error, Limits, Position, Result, Revision, TaskId, Timestamp};
+use plimsoll_core::{
+    CommitId, Error, Limits, Namespace, Position, Result, Revision, TaskId, Timestamp,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cache::Cache;
@@ -38,8 +40,18 @@ pub(crate) struct Transaction<'a> {
     namespaces: BTreeMap<i64, Pending>,
 }
 
+/// What a transaction did to a namespace, for those who listen.
+pub(crate) struct Told {
+    pub(crate) ns: i64,
+    pub(crate) from: Revision,
+    pub(crate) to: Revision,
+    pub(crate) wake: Wake,
+}
+
 /// What a namespace gets at the end of the transaction.
 struct Pending {
+    /// As the transaction found it.
+    from: Revision,
     revision: Revision,
     position: Position,
     at: Timestamp,
@@ -135,6 +147,53 @@ impl<'a> Transaction<'a> {
         self.apply(ns, commit.id, applied, loaded, now).map(Ok)
     }
 
+    /// Commits, renews and claims, in this order.
+    pub(crate) fn exchange(
+        &mut self,
+        ns: i64,
+        exchange: &Exchange,
+        now: Timestamp,
+    ) -> Answer<Exchanged> {
+        let commits = (exchange.commits.iter())
+            .map(|commit| self.commit(ns, commit, now))
+            .collect::<Answer<Vec<_>>>()?;
+        let renewals = match &exchange.renew {
+            None => None,
+            Some(renew) => Some(match renew.check(self.limits) {
+                Ok(()) => Ok(self.renew(ns, renew, now)?),
+                Err(invalid) => Err(invalid.into()),
+            }),
+        };
+        let claimed = match &exchange.claim {
+            None => None,
+            Some(claim) => Some(match claim.check(self.limits) {
+                Ok(()) => Ok(self.claim(ns, claim, now)?),
+                Err(invalid) => Err(invalid.into()),
+            }),
+        };
+        Ok(Exchanged {
+            commits,
+            renewals,
+            claimed,
+        })
+    }
+
+    /// The number of a namespace, which is new if need be.
+    pub(crate) fn namespace(&self, name: &Namespace) -> Answer<i64> {
+        let found = self
+            .connection
+            .prepare_cached("SELECT ns FROM namespaces WHERE name = ?")?
+            .query_row([name.as_str()], |row| row.get(0))
+            .optional()?;
+        if let Some(ns) = found {
+            return Ok(ns);
+        }
+        self.connection
+            .prepare_cached("INSERT INTO namespaces (name) VALUES (?)")?
+            .execute([name.as_str()])?;
+        Ok(self.connection.last_insert_rowid())
+    }
+
     /// What a decision about this namespace depends on.
     pub(crate) fn moment(&mut self, ns: i64, now: Timestamp) -> Answer<Moment<'a>> {
         Ok(Moment {
@@ -150,8 +209,10 @@ impl<'a> Transaction<'a> {
                 .connection
                 .prepare_cached("SELECT revision, position FROM namespaces WHERE ns = ?")?
                 .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let revision = Revision::new(unsigned(revision)?);
             let pending = Pending {
-                revision: Revision::new(unsigned(revision)?),
+                from: revision,
+                revision,
                 position: Position::new(unsigned(position)?),
                 at: now,
                 changes: Vec::new(),
@@ -330,7 +391,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Writes what is written once. What each namespace's listeners should look at.
-    pub(crate) fn finish(&mut self) -> Answer<Vec<(i64, Wake)>> {
+    pub(crate) fn finish(&mut self) -> Answer<Vec<Told>> {
         let mut told = Vec::new();
         for (ns, mut pending) in std::mem::take(&mut self.namespaces) {
             for ((lane, status), by) in std::mem::take(&mut pending.counts) {
@@ -346,7 +407,12 @@ impl<'a> Transaction<'a> {
                     signed(pending.revision.get()),
                     signed(pending.position.get())
                 ])?;
-            told.push((ns, pending.wake));
+            told.push(Told {
+                ns,
+                from: pending.from,
+                to: pending.revision,
+                wake: pending.wake,
+            });
         }
         Ok(told)
     }

@@ -1,16 +1,17 @@
 //! Watches what other processes write, and moves the write-ahead log into the file.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use plimsoll_core::Result;
-use plimsoll_core::wake::Wake;
-use rusqlite::Connection;
+use plimsoll_core::{Result, Revision};
+use rusqlite::{Connection, OptionalExtension};
 
+use crate::codec::unsigned;
 use crate::config::Config;
-use crate::schema;
+use crate::error::Answer;
+use crate::hints::Hints;
 use crate::turnstile::Turnstile;
-use crate::writer::Hubs;
+use crate::{schema, threads};
 
 /// Past so many pages in the log, the watcher moves them into the file.
 const LOG_PAGES: i64 = 4_000;
@@ -23,46 +24,49 @@ const LOG_PAGES_MAX: i64 = 20_000;
 pub(crate) struct Watching(#[allow(dead_code)] Arc<()>);
 
 impl Watching {
-    #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start(config: &Config, hubs: Hubs) -> Result<Self> {
+    pub(crate) fn start(config: &Config, hints: Arc<Hints>) -> Result<Self> {
         let alive = Arc::new(());
         let watched = Arc::downgrade(&alive);
         let connection = schema::open_watcher(config)?;
         let turnstile = Turnstile::open(config)?;
         let poll = config.poll;
-        std::thread::spawn(move || {
+        threads::start("watcher", move || {
             let mut version = 0;
             while Weak::strong_count(&watched) > 0 {
-                match look(&connection) {
+                match version_of(&connection) {
                     Ok(now) if now != version => {
                         version = now;
-                        tell_all(&hubs);
+                        if let Err(fault) = look(&connection, &hints) {
+                            tracing::warn!(?fault, "cannot look for what others wrote");
+                        }
                         check_point(&connection, &turnstile);
                     }
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "cannot look for what others wrote"),
                 }
-                std::thread::sleep(poll);
+                threads::sleep(poll);
             }
-        });
+        })?;
         Ok(Self(alive))
     }
 }
 
 /// Changes whenever another connection, of this process or another, has written.
-fn look(connection: &Connection) -> rusqlite::Result<i64> {
+fn version_of(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "data_version", |row| row.get(0))
 }
 
-fn tell_all(hubs: &Hubs) {
-    let wake = Wake {
-        any_lane: true,
-        history: true,
-        leases: true,
-        ..Wake::default()
-    };
-    let hubs = hubs.lock().unwrap_or_else(PoisonError::into_inner);
-    hubs.values().for_each(|hub| hub.notify(&wake));
+fn look(connection: &Connection, hints: &Hints) -> Answer<()> {
+    for ns in hints.namespaces() {
+        let revision: Option<i64> = connection
+            .prepare_cached("SELECT revision FROM namespaces WHERE ns = ?")?
+            .query_row([ns], |row| row.get(0))
+            .optional()?;
+        if let Some(revision) = revision {
+            hints.saw(ns, Revision::new(unsigned(revision)?));
+        }
+    }
+    Ok(())
 }
 
 /// Readers and writers go on while most of the log is moved.

@@ -2,58 +2,84 @@
 //!
 //! While a group is being written, callers queue; what has queued by then is the next group. There
 //! is no timer: a lone caller is served at once. A call is answered after its transaction is on
-//! disk. Once a call is in the queue it is carried out, whether or not its caller still waits.
+//! disk. Once a call is in the queue it is carried out, whether or not its caller still waits. The
+//! queue is bounded by calls and by bytes: when it is full, callers wait for room.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::clock::Clock;
 use plimsoll_core::error::{Applied, Unavailable};
-use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Compact, Compacted, Exchange, Exchanged};
-use plimsoll_core::wake::{Hub, Wake};
-use plimsoll_core::{Error, Limits, Namespace, Result};
-use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::{mpsc, oneshot};
+use plimsoll_core::{Error, Limits, Result, Timestamp};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::error::{Answer, Fault};
-use crate::schema;
-use crate::transaction::{Lanes, Transaction};
+use crate::hints::Hints;
+use crate::threads::Patience;
+use crate::transaction::{Lanes, Told, Transaction};
 use crate::turnstile::Turnstile;
+use crate::{schema, threads};
 
 /// How many calls a group may hold.
 const GROUP_MAX: usize = 1_024;
+/// Calls join a group until it holds about so many bytes, so that nobody waits long for it.
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The listeners of each namespace.
-pub(crate) type Hubs = Arc<Mutex<BTreeMap<i64, Arc<Hub>>>>;
-
-type Reply<T> = oneshot::Sender<Result<T>>;
-
-/// A call that writes.
-pub(crate) enum Call {
-    Open(Namespace, Reply<i64>),
-    Exchange(i64, Box<Exchange>, Reply<Exchanged>),
-    Compact(i64, Box<Compact>, Reply<Compacted>),
+/// A call that writes, with the one who waits for it.
+trait Call: Send {
+    /// About how many bytes it carries.
+    fn size(&self) -> usize;
+    /// Carries it out inside the transaction, and keeps the answer. May be done again in another
+    /// transaction if this one is undone.
+    fn write(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()>;
+    /// Answers it, once it is known what became of the transaction.
+    fn answer(self: Box<Self>, written: Result<()>);
 }
 
-/// What a call is answered once its transaction is on disk.
-enum Done {
-    Open(i64, Reply<i64>),
-    Exchange(Exchanged, Reply<Exchanged>),
-    Compact(Compacted, Reply<Compacted>),
+struct Waiting<T, W> {
+    write: W,
+    answer: Option<T>,
+    reply: oneshot::Sender<Result<T>>,
+    /// Its part of the bytes that may wait.
+    room: OwnedSemaphorePermit,
+}
+
+impl<T, W> Call for Waiting<T, W>
+where
+    T: Send,
+    W: Fn(&mut Transaction<'_>, Timestamp) -> Answer<T> + Send,
+{
+    fn size(&self) -> usize {
+        self.room.num_permits()
+    }
+
+    fn write(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()> {
+        self.answer = Some((self.write)(transaction, now)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, written: Result<()>) {
+        let Self { answer, reply, .. } = *self;
+        let answer = written.and_then(|()| answer.ok_or_else(unanswered));
+        // A caller that went away does not want to know.
+        reply.send(answer).ok();
+    }
 }
 
 /// The end of the queue that callers hold. The thread ends when all are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    calls: mpsc::Sender<Call>,
+    calls: mpsc::Sender<Box<dyn Call>>,
+    room: Arc<Semaphore>,
+    /// How much room there is in all.
+    bytes_max: usize,
 }
 
 impl Writer {
-    #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start(config: &Config, hubs: Hubs) -> Result<Self> {
+    pub(crate) fn start(config: &Config, hints: Arc<Hints>) -> Result<Self> {
         let (calls, queue) = mpsc::channel(config.queue_max.max(1));
         let turnstile = Turnstile::open(config)?;
         // One after another: SQLite does not wait for the lock when it changes to the log.
@@ -61,23 +87,41 @@ impl Writer {
         let mut thread = Thread {
             connection,
             turnstile,
+            busy_timeout: config.busy_timeout,
             lanes: Lanes::new(),
             cache: Cache::default(),
             limits: config.limits.clone(),
             clock: config.clock.clone(),
-            hubs,
+            hints,
         };
-        std::thread::spawn(move || thread.run(queue));
-        Ok(Self { calls })
+        threads::start("writer", move || thread.run(queue))?;
+        let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
+        let bytes_max = config.queue_bytes_max.clamp(1, most);
+        Ok(Self {
+            calls,
+            room: Arc::new(Semaphore::new(bytes_max)),
+            bytes_max,
+        })
     }
 
-    /// Queues a call and waits for its answer.
-    pub(crate) async fn call<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T> {
+    /// Queues a call of about this size and waits for its answer.
+    pub(crate) async fn call<T, W>(&self, size: usize, write: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: Fn(&mut Transaction<'_>, Timestamp) -> Answer<T> + Send + 'static,
+    {
+        // A call that is larger than all the room goes alone.
+        let size = size.clamp(1, self.bytes_max) as u32;
+        let room = self.room.clone().acquire_many_owned(size).await;
         let (reply, answer) = oneshot::channel();
-        self.calls
-            .send(call(reply))
-            .await
-            .map_err(|_| Error::Closed)?;
+        let call = Waiting {
+            write,
+            answer: None,
+            reply,
+            room: room.map_err(|_| Error::Closed)?,
+        };
+        let sent = self.calls.send(Box::new(call)).await;
+        sent.map_err(|_| Error::Closed)?;
         // The thread answers every call it takes; it can only vanish by a panic.
         answer.await.unwrap_or_else(|_| {
             Err(Error::Unavailable(Unavailable {
@@ -88,61 +132,95 @@ impl Writer {
     }
 }
 
+fn unanswered() -> Error {
+    Error::Corrupt("the writer did not answer what was asked".into())
+}
+
+type Group = Vec<Box<dyn Call>>;
+type Queue = mpsc::Receiver<Box<dyn Call>>;
+
 struct Thread {
     connection: Connection,
     turnstile: Turnstile,
+    busy_timeout: Duration,
     lanes: Lanes,
     cache: Cache,
     limits: Limits,
     clock: Arc<dyn Clock>,
-    hubs: Hubs,
+    hints: Arc<Hints>,
 }
 
 impl Thread {
-    fn run(&mut self, mut queue: mpsc::Receiver<Call>) {
+    fn run(&mut self, mut queue: Queue) {
         while let Some(first) = queue.blocking_recv() {
-            self.write(vec![first], Some(&mut queue));
+            let mut group = vec![first];
+            match self.begin() {
+                Ok(()) => self.write(group, Some(&mut queue)),
+                Err(fault) => {
+                    // Nobody can write, so nobody is to wait for that to be found out again.
+                    while let Ok(call) = queue.try_recv() {
+                        group.push(call);
+                    }
+                    refuse(group, fault, Applied::No);
+                }
+            }
         }
     }
 
-    /// Writes a group, and with it whatever comes into the queue meanwhile. If the file refuses
-    /// it, each call is tried alone, so that one that cannot be written does not take its
-    /// neighbours with it.
-    fn write(&mut self, mut group: Vec<Call>, queue: Option<&mut mpsc::Receiver<Call>>) {
+    /// Takes the file's lock.
+    fn begin(&self) -> Answer<()> {
+        let mut patience = Patience::new(self.busy_timeout);
+        self.turnstile.through(|| {
+            loop {
+                match self.connection.execute_batch("BEGIN IMMEDIATE") {
+                    Ok(()) => return Ok(()),
+                    Err(error)
+                        if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                            && patience.wait() => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        })
+    }
+
+    /// Writes a group in the transaction that has begun, and with it whatever comes into the queue
+    /// meanwhile. If the file refuses it, each call is tried alone, so that one that cannot be
+    /// written does not take its neighbours with it.
+    fn write(&mut self, mut group: Group, queue: Option<&mut Queue>) {
         match self.transact(&mut group, queue) {
-            Ok((answers, told)) => {
+            Ok(told) => {
                 metrics::counter!("plimsoll_group_commits_total").increment(1);
                 metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
-                self.tell(told);
-                for (call, answer) in group.into_iter().zip(answers) {
-                    answer.with(call).send();
+                for Told { ns, from, to, wake } in told {
+                    self.hints.wrote(ns, from, to, &wake);
                 }
-            }
-            Err((_, Applied::No)) if group.len() > 1 => {
                 for call in group {
-                    self.write(vec![call], None);
+                    call.answer(Ok(()));
                 }
             }
-            Err((fault, applied)) => {
-                let error = fault.into_error(applied);
-                tracing::warn!(%error, "the file refused a transaction");
-                while let Some(call) = group.pop() {
-                    call.fail(error.clone());
+            Err((_, Applied::No)) if group.len() > 1 => self.write_each(group),
+            Err((fault, applied)) => refuse(group, fault, applied),
+        }
+    }
+
+    fn write_each(&mut self, group: Group) {
+        let mut calls = group.into_iter();
+        while let Some(call) = calls.next() {
+            match self.begin() {
+                Ok(()) => self.write(vec![call], None),
+                Err(fault) => {
+                    let rest = std::iter::once(call).chain(calls);
+                    return refuse(rest.collect(), fault, Applied::No);
                 }
             }
         }
     }
 
-    #[allow(clippy::type_complexity)]
     fn transact(
         &mut self,
-        group: &mut Vec<Call>,
-        queue: Option<&mut mpsc::Receiver<Call>>,
-    ) -> Result<(Vec<Answered>, Vec<(i64, Wake)>), (Fault, Applied)> {
-        let nothing = |fault: Fault| (fault, Applied::No);
-        self.turnstile
-            .through(|| self.connection.execute_batch("BEGIN IMMEDIATE"))
-            .map_err(|error| nothing(error.into()))?;
+        group: &mut Group,
+        queue: Option<&mut Queue>,
+    ) -> Result<Vec<Told>, (Fault, Applied)> {
         if let Err(fault) = self.cache.validate(&self.connection) {
             self.roll_back();
             return Err((fault, Applied::No));
@@ -153,10 +231,10 @@ impl Thread {
             &mut self.cache,
             &mut self.lanes,
         );
-        let decided = answer_all(group, queue, &mut transaction, self.clock.as_ref())
-            .and_then(|answers| Ok((answers, transaction.finish()?)));
-        let (answers, told) = match decided {
-            Ok(decided) => decided,
+        let decided = write_all(group, queue, &mut transaction, self.clock.as_ref())
+            .and_then(|()| transaction.finish());
+        let told = match decided {
+            Ok(told) => told,
             Err(fault) => {
                 transaction.forget();
                 self.roll_back();
@@ -166,15 +244,21 @@ impl Thread {
         if let Err(error) = self.connection.execute_batch("COMMIT") {
             // A commit that was refused before it wrote can be undone. One that failed while it
             // wrote may or may not be found after a crash.
-            let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
-                || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
-            let applied = if busy { Applied::No } else { Applied::Unknown };
+            let undone = matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull)
+            );
+            let applied = if undone {
+                Applied::No
+            } else {
+                Applied::Unknown
+            };
             self.lanes.clear();
             self.cache.clear();
             self.roll_back();
             return Err((error.into(), applied));
         }
-        Ok((answers, told))
+        Ok(told)
     }
 
     fn roll_back(&self) {
@@ -184,135 +268,41 @@ impl Thread {
             tracing::warn!(%error, "a transaction could not be rolled back");
         }
     }
-
-    fn tell(&self, told: Vec<(i64, Wake)>) {
-        let hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (ns, wake) in told {
-            if let Some(hub) = hubs.get(&ns) {
-                hub.notify(&wake);
-            }
-        }
-    }
 }
 
-/// An answer on its way to the caller that is still in the call.
-enum Answered {
-    Open(i64),
-    Exchange(Exchanged),
-    Compact(Compacted),
-}
-
-impl Answered {
-    fn with(self, call: Call) -> Sent {
-        Sent(match (self, call) {
-            (Self::Open(ns), Call::Open(_, reply)) => Some(Done::Open(ns, reply)),
-            (Self::Exchange(done), Call::Exchange(_, _, reply)) => {
-                Some(Done::Exchange(done, reply))
-            }
-            (Self::Compact(done), Call::Compact(_, _, reply)) => Some(Done::Compact(done, reply)),
-            (Self::Open(_) | Self::Exchange(_) | Self::Compact(_), _) => None,
-        })
-    }
-}
-
-struct Sent(Option<Done>);
-
-impl Sent {
-    /// A caller that went away does not want to know.
-    fn send(self) {
-        match self.0 {
-            Some(Done::Open(ns, reply)) => reply.send(Ok(ns)).map_err(drop).ok(),
-            Some(Done::Exchange(done, reply)) => reply.send(Ok(done)).map_err(drop).ok(),
-            Some(Done::Compact(done, reply)) => reply.send(Ok(done)).map_err(drop).ok(),
-            None => None,
-        };
-    }
-}
-
-impl Call {
-    fn fail(self, error: Error) {
-        match self {
-            Self::Open(_, reply) => reply.send(Err(error)).map_err(drop).ok(),
-            Self::Exchange(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
-            Self::Compact(_, _, reply) => reply.send(Err(error)).map_err(drop).ok(),
-        };
+fn refuse(group: Group, fault: Fault, applied: Applied) {
+    let error = fault.into_error(applied);
+    tracing::warn!(%error, calls = group.len(), "the file refused a transaction");
+    for call in group {
+        call.answer(Err(error.clone()));
     }
 }
 
 /// Carries out the calls of a group inside its transaction, and those that join it meanwhile.
-fn answer_all(
-    group: &mut Vec<Call>,
-    mut queue: Option<&mut mpsc::Receiver<Call>>,
+fn write_all(
+    group: &mut Group,
+    mut queue: Option<&mut Queue>,
     transaction: &mut Transaction<'_>,
     clock: &dyn Clock,
-) -> Answer<Vec<Answered>> {
-    let mut answers = Vec::with_capacity(group.len());
+) -> Answer<()> {
+    let mut written = 0;
+    let mut bytes: usize = group.iter().map(|call| call.size()).sum();
     loop {
-        for call in &group[answers.len()..] {
-            answers.push(answer(call, transaction, clock)?);
+        for call in &mut group[written..] {
+            call.write(transaction, clock.now())?;
+            written += 1;
         }
         // Whoever was answered by the last group and calls again comes while this one is being
         // decided. Taking them in makes one large group of two that would take turns.
         while group.len() < GROUP_MAX
+            && bytes < GROUP_BYTES_MAX
             && let Some(call) = queue.as_mut().and_then(|queue| queue.try_recv().ok())
         {
+            bytes += call.size();
             group.push(call);
         }
-        if group.len() == answers.len() {
-            return Ok(answers);
+        if group.len() == written {
+            return Ok(());
         }
     }
-}
-
-/// Carries out a call inside the transaction.
-fn answer(call: &Call, transaction: &mut Transaction<'_>, clock: &dyn Clock) -> Answer<Answered> {
-    let now = clock.now();
-    match call {
-        Call::Open(namespace, _) => open(transaction.connection, namespace).map(Answered::Open),
-        Call::Compact(ns, compact, _) => transaction
-            .compact(*ns, compact, now)
-            .map(Answered::Compact),
-        Call::Exchange(ns, exchange, _) => {
-            let commits = (exchange.commits.iter())
-                .map(|commit| transaction.commit(*ns, commit, now))
-                .collect::<Answer<Vec<_>>>()?;
-            let renewals = match &exchange.renew {
-                None => None,
-                Some(renew) => Some(match renew.check(transaction.limits) {
-                    Ok(()) => Ok(transaction.renew(*ns, renew, now)?),
-                    Err(invalid) => Err(invalid.into()),
-                }),
-            };
-            let claimed = match &exchange.claim {
-                None => None,
-                Some(claim) => Some(match claim.check(transaction.limits) {
-                    Ok(()) => Ok(transaction.claim(*ns, claim, now)?),
-                    Err(invalid) => Err(invalid.into()),
-                }),
-            };
-            Ok(Answered::Exchange(Exchanged {
-                commits,
-                renewals,
-                claimed,
-            }))
-        }
-    }
-}
-
-/// The number of a namespace, which is new if need be.
-fn open(connection: &Connection, namespace: &Namespace) -> Answer<i64> {
-    let find = || {
-        connection
-            .prepare_cached("SELECT ns FROM namespaces WHERE name = ?")?
-            .query_row([namespace.as_str()], |row| row.get(0))
-            .optional()
-    };
-    if let Some(ns) = find()? {
-        return Ok(ns);
-    }
-    connection.execute(
-        "INSERT INTO namespaces (name) VALUES (?)",
-        [namespace.as_str()],
-    )?;
-    Ok(connection.last_insert_rowid())
 }

@@ -253,7 +253,9 @@ impl Check for Compact {
 
 impl Check for [Commit] {
     fn check(&self, limits: &Limits) -> Checked {
-        count("commits", self.len(), limits.commits_max)
+        count("commits", self.len(), limits.commits_max)?;
+        let bytes = self.iter().map(Commit::size).sum();
+        length("commits", bytes, limits.call_bytes_max)
     }
 }
 
@@ -271,9 +273,7 @@ impl Check for Commit {
                 .check(limits)
                 .map_err(|invalid| invalid.within(format_args!("writes[{index}]")))?;
         }
-        let bytes = self.writes.iter().map(Write::size).sum::<usize>()
-            + self.guards.iter().map(guard_size).sum::<usize>();
-        length("commit", bytes, limits.commit_bytes_max)?;
+        length("commit", self.size(), limits.commit_bytes_max)?;
         self.check_settles()?;
         self.check_groups()?;
         self.check_repeatable()
@@ -281,6 +281,12 @@ impl Check for Commit {
 }
 
 impl Commit {
+    /// About how many bytes it takes.
+    pub fn size(&self) -> usize {
+        self.writes.iter().map(Write::size).sum::<usize>()
+            + self.guards.iter().map(guard_size).sum::<usize>()
+    }
+
     /// A task is settled once a commit, so that a repeated commit can be told from a new one.
     fn check_settles(&self) -> Checked {
         let settled: Vec<TaskId> = (self.writes.iter())
