@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Durability, Get, Put, Write};
-use plimsoll_core::{Error, Key, Namespace, Result, Store, StoreExt};
+use plimsoll_core::store::{Durability, Get, Put, Scan, Write};
+use plimsoll_core::{Error, Key, Namespace, Prefix, Result, Store, StoreExt};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -22,12 +22,19 @@ fn folder() -> (TempDir, PathBuf) {
 }
 
 async fn open(path: &Path) -> Result<SqliteStore> {
-    let config = Config {
-        busy_timeout: Duration::from_millis(20),
-        ..Config::new(path)
-    };
+    open_with(Config::new(path)).await
+}
+
+async fn open_with(config: Config) -> Result<SqliteStore> {
     let sqlite = Sqlite::open(config)?;
     sqlite.namespace(Namespace::new("test")?).await
+}
+
+fn impatient(path: &Path) -> Config {
+    Config {
+        busy_timeout: Duration::from_millis(20),
+        ..Config::new(path)
+    }
 }
 
 async fn put(store: &SqliteStore, key: &str) -> Result<()> {
@@ -135,7 +142,7 @@ async fn a_truncated_file_is_corrupt_and_not_a_panic() -> Result<()> {
 #[tokio::test]
 async fn a_file_that_another_program_holds_is_unavailable_until_it_lets_go() -> Result<()> {
     let (_folder, path) = folder();
-    let store = open(&path).await?;
+    let store = open_with(impatient(&path)).await?;
     put(&store, "before").await?;
     let holder = foreign(&path);
     holder.execute_batch("BEGIN IMMEDIATE").expect("the lock");
@@ -149,6 +156,142 @@ async fn a_file_that_another_program_holds_is_unavailable_until_it_lets_go() -> 
     holder.execute_batch("ROLLBACK").expect("it lets go");
     put(&store, "after").await?;
     assert!(has(&store, "after").await? && !has(&store, "meanwhile").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_who_wait_for_a_held_file_are_told_at_once() -> Result<()> {
+    let (_folder, path) = folder();
+    let config = Config {
+        busy_timeout: Duration::from_millis(500),
+        ..Config::new(&path)
+    };
+    let store = open_with(config).await?;
+    let holder = foreign(&path);
+    holder.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let calls = (0..64).map(async |n| {
+        let answer = put(&store, &format!("k{n}")).await;
+        // Whoever is still in the queue when the first is told would find the file free.
+        holder.execute_batch("ROLLBACK").ok();
+        answer
+    });
+    for answer in futures::future::join_all(calls).await {
+        let Err(Error::Unavailable(unavailable)) = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(unavailable.applied, Applied::No);
+    }
+    put(&store, "after").await
+}
+
+#[tokio::test]
+async fn a_call_that_the_file_refuses_does_not_take_its_neighbours_with_it() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    let holder = foreign(&path);
+    holder
+        .execute_batch(
+            "CREATE TRIGGER mean BEFORE INSERT ON records WHEN new.key = 'k7' \
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        )
+        .expect("a trigger");
+    // All of them queue behind the first, so that they are one group.
+    holder.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    let mut calls: Vec<_> = keys.iter().map(|key| Box::pin(put(&store, key))).collect();
+    for call in &mut calls {
+        assert!(futures::poll!(call).is_pending());
+    }
+    holder.execute_batch("ROLLBACK").expect("it lets go");
+    for (n, answer) in futures::future::join_all(calls)
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        match answer {
+            Ok(()) => assert_ne!(n, 7),
+            Err(error) => {
+                assert_eq!(n, 7, "{error}");
+                assert!(error.to_string().contains("nothing was applied"), "{error}");
+            }
+        }
+        assert_eq!(has(&store, &format!("k{n}")).await?, n != 7);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_for_the_writer_is_bounded_by_bytes() -> Result<()> {
+    let (_folder, path) = folder();
+    let config = Config {
+        queue_bytes_max: 20_000,
+        ..Config::new(&path)
+    };
+    let store = open_with(config).await?;
+    let holder = foreign(&path);
+    holder.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
+    let mut calls: Vec<_> = keys.iter().map(|key| Box::pin(put(&store, key))).collect();
+    for call in &mut calls {
+        assert!(futures::poll!(call).is_pending());
+    }
+    // What has room is carried out, whether or not its caller still waits. The rest is not.
+    drop(calls);
+    holder.execute_batch("ROLLBACK").expect("it lets go");
+    put(&store, "after").await?;
+    let page = store.scan(Scan::new(Prefix::new("k")?, 1_000)).await?;
+    let written = page.rows.len();
+    assert!((10..20).contains(&written), "{written} of 100");
+    // More than all the room goes alone.
+    let large = Put::new(Key::new("large")?, fields([("f", "v".repeat(100_000))])?);
+    store.write(Write::Put(large)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_waits_for_ever_for_a_process_that_stands_in_the_turnstile() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open_with(impatient(&path)).await?;
+    let mut turnstile = path.clone().into_os_string();
+    turnstile.push("-turn");
+    let turnstile = std::fs::File::open(turnstile).expect("the turnstile");
+    turnstile.lock().expect("nobody is in it");
+    for n in 0..3 {
+        put(&store, &format!("k{n}")).await?;
+    }
+    drop(open_with(impatient(&path)).await?);
+    turnstile.unlock().expect("it leaves");
+    put(&store, "after").await
+}
+
+#[tokio::test]
+async fn a_process_hears_its_own_writes_without_looking_for_them() -> Result<()> {
+    let (_folder, path) = folder();
+    let config = Config {
+        poll: Duration::from_secs(86_400),
+        ..Config::new(&path)
+    };
+    let store = open_with(config).await?;
+    let mut listener = store.wakeups();
+    put(&store, "k").await?;
+    assert!(listener.next().await.history);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_log_does_not_grow_without_end_while_everybody_writes() -> Result<()> {
+    const MEGABYTES: u64 = 200;
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    for n in 0..MEGABYTES * 5 {
+        let key = Key::new(format!("k{}", n % 20))?;
+        let put = Put::new(key, fields([("f", "v".repeat(200_000))])?);
+        store.write(Write::Put(put)).await?;
+    }
+    let mut log = path.into_os_string();
+    log.push("-wal");
+    let length = std::fs::metadata(log).expect("the log").len() >> 20;
+    assert!(length < 140, "{length} MB of {MEGABYTES}");
     Ok(())
 }
 

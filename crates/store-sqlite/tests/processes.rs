@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             killed,
         ),
         trial("processes_share_the_work_of_one_file", shared),
+        trial("a_busy_process_does_not_keep_a_lone_caller_out", fair),
         trial("a_process_hears_what_another_one_writes", heard),
         trial(
             "a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room",
@@ -102,7 +103,12 @@ fn say(words: std::fmt::Arguments<'_>) {
 
 async fn child(role: &str, path: &Path) -> Result<()> {
     match role {
-        "write" => write_for_ever(path).await,
+        "write" => {
+            let store = open(path).await?;
+            let writers = (0..4).map(|_| write_for_ever(&store));
+            futures::future::try_join_all(writers).await.map(drop)
+        }
+        "saturate" => saturate(path).await,
         "work" => work(path).await,
         "submit" => {
             let task = NewTask::new(ids().task(), lane()?, "x");
@@ -116,8 +122,7 @@ async fn child(role: &str, path: &Path) -> Result<()> {
 }
 
 /// Submits and completes, each together with records that must agree with it.
-async fn write_for_ever(path: &Path) -> Result<()> {
-    let store = open(path).await?;
+async fn write_for_ever(store: &SqliteStore) -> Result<()> {
     let ids = ids();
     let worker = Worker {
         name: Name::new("child")?,
@@ -158,20 +163,22 @@ async fn write_for_ever(path: &Path) -> Result<()> {
 }
 
 fn killed() -> Result<(), Failed> {
-    const ROUNDS: u64 = 200;
+    const ROUNDS: u64 = 100;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("plimsoll.db");
     let chance = Ids::seeded(7, Arc::new(SystemClock::new()));
     let mut acknowledged: BTreeMap<TaskId, &str> = BTreeMap::new();
     for _ in 0..ROUNDS {
-        let mut child = start("write", &path);
-        let after = chance.below(12) as usize;
-        let mut said = lines(&mut child);
-        let mut heard: Vec<String> = said.by_ref().take(after).collect();
-        child.kill()?;
-        // What was said between the last line read and the end was acknowledged, too.
-        heard.extend(said);
-        child.wait()?;
+        let mut children = [start("write", &path), start("write", &path)];
+        let mut heard = Vec::new();
+        for child in &mut children {
+            let mut said = lines(child);
+            heard.extend(said.by_ref().take(chance.below(24) as usize));
+            child.kill()?;
+            // What was said between the last line read and the end was acknowledged, too.
+            heard.extend(said);
+            child.wait()?;
+        }
         for line in heard {
             let (what, id) = line.split_once(' ').ok_or("a line without an id")?;
             let what = if what == "completed" {
@@ -311,6 +318,59 @@ fn shared() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Writes from many callers at once for as long as its parent listens.
+async fn saturate(path: &Path) -> Result<()> {
+    let store = open(path).await?;
+    let write = async |n: u64| -> Result<()> {
+        for turn in 0.. {
+            put(&store, n).await?;
+            if turn == 100 {
+                say(format_args!("busy"));
+            }
+        }
+        Ok(())
+    };
+    futures::future::try_join_all((0..16).map(write))
+        .await
+        .map(drop)
+}
+
+fn fair() -> Result<(), Failed> {
+    const WRITES: usize = 50;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("plimsoll.db");
+    let mut busy = start("saturate", &path);
+    let first = lines(&mut busy).next();
+    let between = block_on(async {
+        let store = open(&path).await?;
+        let mut positions = Vec::new();
+        for _ in 0..=WRITES {
+            let put = Put::new(Key::new("lone")?, fields([("f", "v")])?);
+            let receipt = store.commit_one(Commit::of(Write::Put(put))).await?;
+            positions.extend(receipt.position.map(Position::get));
+        }
+        let mut between: Vec<u64> = positions
+            .windows(2)
+            .map(|two| two[1] - two[0] - 1)
+            .collect();
+        between.sort_unstable();
+        Ok(between)
+    });
+    busy.kill()?;
+    busy.wait()?;
+    let between = between.map_err(|error| error.to_string())?;
+    assert_eq!(first.as_deref(), Some("busy"));
+    assert_eq!(between.len(), WRITES);
+    assert!(between.iter().sum::<u64>() > 0, "nobody else wrote");
+    // Each transaction of the other process is one entry of the history. It gets its turn, too.
+    let median = between[WRITES / 2];
+    assert!(
+        median <= 4,
+        "transactions of the other in between: {between:?}"
+    );
+    Ok(())
+}
+
 fn heard() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("plimsoll.db");
@@ -445,6 +505,14 @@ async fn fill_up(path: &Path) -> Result<()> {
 
 async fn turn_read_only(path: &Path) -> Result<()> {
     let disk = path.parent().expect("a folder");
+    let mount = |options: &[&str], from: &Path, to: &Path| {
+        let status = Command::new("mount")
+            .args(options)
+            .arg(from)
+            .arg(to)
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
     let remount = |how: &str| {
         let options = format!("remount,{how},size=3m");
         let status = Command::new("mount")
@@ -463,6 +531,17 @@ async fn turn_read_only(path: &Path) -> Result<()> {
         "{error}"
     );
     assert!(remount("rw"), "the disk cannot be made writable");
+    assert!(mount(&["--bind"], path, path) && mount(&["-o", "remount,bind,ro"], path, path));
+    let error = open(path)
+        .await
+        .map(drop)
+        .expect_err("the file is read-only");
+    assert!(
+        error.to_string().contains("read-only: make it writable"),
+        "{error}"
+    );
+    let unmounted = Command::new("umount").arg(path).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
     let store = open(path).await?;
     put(&store, 0).await?;
     assert_keys(&store, 1).await?;
