@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use plimsoll::store::{Capabilities, Durability};
 use serde::Serialize;
 
-use crate::io::Written;
+use crate::Workload;
+use crate::io::{self, Written};
 
 /// A setting of a workload: a number or a word.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,11 +20,25 @@ pub enum Setting {
     Word(String),
 }
 
-/// What a workload found.
+impl From<u64> for Setting {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Setting {
+    fn from(word: &str) -> Self {
+        Self::Word(word.into())
+    }
+}
+
+/// What a workload found. What the system does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// The workload.
     pub name: String,
+    /// What it does, in a few words.
+    pub about: &'static str,
     /// The store.
     pub store: String,
     /// What one operation is.
@@ -33,18 +49,121 @@ pub struct Figures {
     pub seconds: f64,
     /// How many a second.
     pub operations_per_second: f64,
-    /// Half of the calls took at most this long, in microseconds.
+    /// What the latencies are of.
+    pub latency_of: String,
+    /// Half of these took at most this long, in microseconds.
     pub p50_us: u64,
     /// All but one in a hundred took at most this long.
     pub p99_us: u64,
     /// The slowest.
     pub max_us: u64,
     /// Bytes sent to disk for each operation.
-    pub bytes_per_operation: f64,
-    /// Transactions, each with an fsync, for each operation.
-    pub fsyncs_per_operation: f64,
+    pub bytes_per_operation: Option<f64>,
+    /// Fsyncs that callers waited for, for each operation: a transaction has one if the store
+    /// promises the disk, and none otherwise. Those of moving a log into its file are not counted.
+    pub fsyncs_per_operation: Option<f64>,
+    /// The most memory the process had at once while the workload ran.
+    pub peak_rss_bytes: Option<u64>,
+    /// How many of what was done.
+    pub counts: BTreeMap<&'static str, u64>,
     /// How it was set up.
-    pub settings: BTreeMap<String, Setting>,
+    pub settings: BTreeMap<&'static str, Setting>,
+    /// For claims: against the same claim beside the smallest backlog. See [`Figures::compare`].
+    pub to_smallest: Option<Ratio>,
+}
+
+/// Latencies as a multiple of others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Of the p50.
+    pub p50: f64,
+    /// Of the p99.
+    pub p99: f64,
+}
+
+/// What a workload measured.
+pub(crate) struct Measured {
+    pub(crate) operation: &'static str,
+    pub(crate) operations: u64,
+    pub(crate) took: Duration,
+    pub(crate) written: Written,
+    pub(crate) latency_of: &'static str,
+    pub(crate) latencies: Latencies,
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) settings: BTreeMap<&'static str, Setting>,
+}
+
+impl Figures {
+    pub(crate) fn new(workload: &Workload, store: Capabilities, measured: Measured) -> Self {
+        let each = |total: u64| total as f64 / measured.operations.max(1) as f64;
+        let mut settings = measured.settings;
+        settings.insert("durability", word(store.durability).into());
+        // No store can do without.
+        settings.insert("history", "kept".into());
+        Self {
+            name: workload.name.clone(),
+            about: workload.about,
+            store: store.store,
+            operation: measured.operation.into(),
+            operations: measured.operations,
+            seconds: measured.took.as_secs_f64(),
+            operations_per_second: measured.operations as f64
+                / measured.took.as_secs_f64().max(1e-9),
+            latency_of: measured.latency_of.into(),
+            p50_us: measured.latencies.0.value_at_quantile(0.5),
+            p99_us: measured.latencies.0.value_at_quantile(0.99),
+            max_us: measured.latencies.0.max(),
+            bytes_per_operation: measured.written.bytes.map(each),
+            fsyncs_per_operation: measured.written.fsyncs(store.durability).map(each),
+            peak_rss_bytes: io::peak_rss(),
+            counts: measured.counts,
+            settings,
+            to_smallest: None,
+        }
+    }
+
+    /// A setting that is a number.
+    pub fn number(&self, setting: &str) -> Option<u64> {
+        match self.settings.get(setting)? {
+            Setting::Number(number) => Some(*number),
+            Setting::Word(_) => None,
+        }
+    }
+
+    /// A setting that is a word.
+    pub fn word(&self, setting: &str) -> Option<&str> {
+        match self.settings.get(setting)? {
+            Setting::Number(_) => None,
+            Setting::Word(word) => Some(word),
+        }
+    }
+
+    /// Sets a claim in relation to the same claim beside the smallest backlog, of those that were
+    /// found `before` it and itself.
+    pub fn compare(&mut self, before: &[Figures]) {
+        let same = |other: &&Figures| {
+            other.word("backlog") == self.word("backlog")
+                && other.number("limit") == self.number("limit")
+        };
+        if self.word("backlog").is_none() {
+            return;
+        }
+        let all = before.iter().filter(same).chain([&*self]);
+        let smallest = all.min_by_key(|figures| figures.number("depth"));
+        self.to_smallest = smallest.map(|smallest| Ratio {
+            p50: self.p50_us as f64 / smallest.p50_us.max(1) as f64,
+            p99: self.p99_us as f64 / smallest.p99_us.max(1) as f64,
+        });
+    }
+}
+
+fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Process => "process",
+        Durability::System => "system",
+        Durability::Disk => "disk",
+        Durability::Majority => "majority",
+    }
 }
 
 /// How long calls took.
@@ -63,45 +182,5 @@ impl Latencies {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.0 += &other.0;
-    }
-
-    /// The figures of `operations` that took `took` and wrote `written`.
-    pub(crate) fn figures(
-        &self,
-        name: &str,
-        store: &str,
-        operation: &str,
-        operations: u64,
-        took: Duration,
-        written: Written,
-    ) -> Figures {
-        let each = |total: u64| total as f64 / operations.max(1) as f64;
-        Figures {
-            name: name.into(),
-            store: store.into(),
-            operation: operation.into(),
-            operations,
-            seconds: took.as_secs_f64(),
-            operations_per_second: operations as f64 / took.as_secs_f64().max(1e-9),
-            p50_us: self.0.value_at_quantile(0.5),
-            p99_us: self.0.value_at_quantile(0.99),
-            max_us: self.0.max(),
-            bytes_per_operation: each(written.bytes),
-            fsyncs_per_operation: each(written.syncs),
-            settings: BTreeMap::new(),
-        }
-    }
-}
-
-impl Figures {
-    pub(crate) fn with(mut self, name: &str, value: u64) -> Self {
-        self.settings.insert(name.into(), Setting::Number(value));
-        self
-    }
-
-    pub(crate) fn with_word(mut self, name: &str, value: &str) -> Self {
-        self.settings
-            .insert(name.into(), Setting::Word(value.into()));
-        self
     }
 }

@@ -1,23 +1,24 @@
 //! Measures a store.
 //!
 //! Every workload runs against any store through the port alone. Figures say what was done, how
-//! often a second, how long single operations took, and what was written for each.
+//! often a second, how long single calls took, and what was written for each.
 
 mod claims;
 mod cycle;
 mod figures;
 mod io;
+mod parallel;
 mod records;
 
-use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::task::{Lane, NewTask, Worker};
 use plimsoll::{Ids, Invalid, Name, Result, Store};
 
-pub use figures::{Figures, Setting};
-pub use io::count_transactions;
+pub use figures::{Figures, Ratio, Setting};
 
 /// A workload by its name.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Workload {
     pub name: String,
     /// What it does, in a few words.
     pub about: &'static str,
+    /// Whether it takes so long that it belongs to [`Scale::FULL`] alone.
+    pub full_only: bool,
     kind: Kind,
 }
 
@@ -38,52 +41,97 @@ enum Kind {
 
 /// How much to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// A few seconds each: what a newcomer sees.
-    Short,
-    /// As much as figures that are kept should rest on.
-    Full,
+pub struct Scale {
+    /// Tasks of the task cycle; other workloads do a fraction of it.
+    tasks: u64,
+    /// How often a claim is measured.
+    rounds: u64,
+    /// What filling a store has left to do in the background is over by then.
+    rest: Duration,
 }
 
-/// The workloads, in the order in which they are run.
+impl Scale {
+    /// A few seconds each: what a newcomer sees.
+    pub const SHORT: Self = Self {
+        tasks: 40_000,
+        rounds: 2_000,
+        rest: Duration::from_secs(2),
+    };
+    /// As much as figures that are kept should rest on.
+    pub const FULL: Self = Self {
+        tasks: 400_000,
+        ..Self::SHORT
+    };
+
+    /// About so many tasks in the task cycle, and as little of everything else: to see that it
+    /// works, not how fast.
+    pub fn tasks(tasks: u64) -> Self {
+        Self {
+            tasks: tasks.max(1),
+            rounds: (tasks / 20).clamp(1, Self::SHORT.rounds),
+            rest: Duration::ZERO,
+        }
+    }
+}
+
+/// All workloads, in the order in which they are run.
 pub fn workloads(scale: Scale) -> Vec<Workload> {
-    let cycles = cycle::cycles(scale).into_iter();
-    let claims = claims::claims(scale).into_iter();
-    let records = records::records(scale).into_iter();
-    let cycles = cycles.map(|cycle| Workload {
+    let cycles = cycle::cycles(scale).into_iter().map(|cycle| Workload {
         name: cycle.name.into(),
         about: cycle.about,
+        full_only: false,
         kind: Kind::Cycle(cycle),
     });
-    let claims = claims.map(|claims| Workload {
+    let claims = claims::claims(scale).into_iter().map(|claims| Workload {
         name: claims.name.clone(),
         about: claims.about,
+        full_only: claims.full_only,
         kind: Kind::Claims(claims),
     });
-    let records = records.map(|records| Workload {
+    let records = records::records(scale).into_iter().map(|records| Workload {
         name: records.name.into(),
         about: records.about,
+        full_only: false,
         kind: Kind::Records(records),
     });
-    cycles.chain(claims).chain(records).collect()
+    cycles.chain(records).chain(claims).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
-/// is done.
+/// is done. The first call that fails ends the workload.
 pub async fn run(
     workload: &Workload,
     store: Arc<dyn Store>,
     progress: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Result<Figures> {
-    let bench = Bench::new(store, Arc::new(progress))?;
-    match &workload.kind {
-        Kind::Cycle(cycle) => cycle.run(bench).await,
-        Kind::Claims(claims) => claims.run(bench).await,
-        Kind::Records(records) => records.run(bench).await,
-    }
+    let capabilities = store.capabilities();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let bench = Bench {
+        store,
+        ids: Ids::random(clock.clone()),
+        clock,
+        progress: Arc::new(at_each_percent(progress)),
+    };
+    io::forget_peak_rss();
+    let measured = match &workload.kind {
+        Kind::Cycle(cycle) => cycle.run(bench).await?,
+        Kind::Claims(claims) => claims.run(bench).await?,
+        Kind::Records(records) => records.run(bench).await?,
+    };
+    Ok(Figures::new(workload, capabilities, measured))
 }
 
-type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+/// Whoever shows progress must not slow what is measured: hears only of another percent.
+fn at_each_percent(progress: impl Fn(u64, u64)) -> impl Fn(u64, u64) {
+    let told = AtomicU64::new(u64::MAX);
+    move |done, total| {
+        let percent = done * 100 / total.max(1);
+        if told.load(Ordering::Relaxed) != percent {
+            told.store(percent, Ordering::Relaxed);
+            progress(done, total);
+        }
+    }
+}
 
 /// What every workload works with.
 #[derive(Clone)]
@@ -91,20 +139,10 @@ struct Bench {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ids: Ids,
-    progress: Progress,
+    progress: Arc<dyn Fn(u64, u64) + Send + Sync>,
 }
 
 impl Bench {
-    fn new(store: Arc<dyn Store>, progress: Progress) -> Result<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Ok(Self {
-            store,
-            ids: Ids::random(clock.clone()),
-            clock,
-            progress,
-        })
-    }
-
     fn worker(&self) -> Result<Worker, Invalid> {
         Ok(Worker {
             name: Name::new("bench")?,
@@ -115,20 +153,8 @@ impl Bench {
     fn task(&self, lane: &Lane, payload: &bytes::Bytes) -> NewTask {
         NewTask::new(self.ids.task(), lane.clone(), payload.clone())
     }
-}
 
-/// Runs a future beside the others. A workload is its own engine.
-#[allow(clippy::disallowed_methods)]
-fn spawn<T: Send + 'static>(
-    future: impl Future<Output = Result<T>> + Send + 'static,
-) -> tokio::task::JoinHandle<Result<T>> {
-    tokio::spawn(future)
-}
-
-/// Waits for a future that was spawned.
-async fn join<T>(handle: tokio::task::JoinHandle<Result<T>>) -> Result<T> {
-    match handle.await {
-        Ok(result) => result,
-        Err(error) => Err(plimsoll::Error::Corrupt(error.to_string().into())),
+    fn since(&self, began: Duration) -> Duration {
+        self.clock.monotonic().saturating_sub(began)
     }
 }

@@ -1,5 +1,6 @@
 //! What records and the history cost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,9 +10,10 @@ use plimsoll::record::Fields;
 use plimsoll::store::{Changes, Commit, Guard, Merge, Outcome, Put, Scan, Start, Write};
 use plimsoll::{Key, Name, Prefix, Result, Revision, StoreExt};
 
-use crate::figures::{Figures, Latencies};
+use crate::figures::{Latencies, Measured};
 use crate::io::Written;
-use crate::{Bench, Scale, join, spawn};
+use crate::parallel::Callers;
+use crate::{Bench, Scale};
 
 /// Something done with records, again and again.
 #[derive(Clone, Debug)]
@@ -31,54 +33,58 @@ enum Act {
     Tail,
 }
 
+impl Act {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Merge => "merge",
+            Self::Swap => "swap",
+            Self::Page => "page",
+            Self::Tail => "change",
+        }
+    }
+}
+
 const KEYS: u64 = 10_000;
 
 pub(crate) fn records(scale: Scale) -> Vec<Records> {
-    let times = match scale {
-        Scale::Short => 20_000,
-        Scale::Full => 200_000,
-    };
-    let record = |name, about, act, times, callers| Records {
+    let times = (scale.tasks / 2).max(1);
+    let record = |name, about, act| Records {
         name,
         about,
         act,
         times,
-        callers,
+        callers: 64,
     };
     vec![
         record(
             "merge",
             "64 callers set fields of 10,000 records",
             Act::Merge,
-            times,
-            64,
         ),
         record(
             "swap",
             "64 callers compare and swap, each its own record",
             Act::Swap,
-            times,
-            64,
         ),
-        record(
-            "scan",
-            "one caller scans 10,000 records in pages of 1,000",
-            Act::Page,
-            times / 100,
-            1,
-        ),
+        Records {
+            times: (times / 100).max(1),
+            callers: 1,
+            ..record(
+                "scan",
+                "one caller scans 10,000 records in pages of 1,000",
+                Act::Page,
+            )
+        },
         record(
             "tail",
             "64 callers write, one reader follows the history",
             Act::Tail,
-            times,
-            64,
         ),
     ]
 }
 
 impl Records {
-    pub(crate) async fn run(&self, bench: Bench) -> Result<Figures> {
+    pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
         if let Act::Page = self.act {
             for first in (0..KEYS).step_by(200) {
                 let put = |n| Ok(Write::Put(Put::new(key(n)?, fields("value")?)));
@@ -92,35 +98,27 @@ impl Records {
         }
         let turns = Arc::new(AtomicU64::new(0));
         let (began, wrote) = (bench.clock.monotonic(), Written::now());
-        let tail = match self.act {
-            Act::Tail => Some(spawn(follow(bench.clone(), self.times))),
-            Act::Merge | Act::Swap | Act::Page => None,
+        let call = |number| call(bench.clone(), self.clone(), number, turns.clone());
+        let callers = Callers::spawn((0..self.callers).map(call));
+        let (latency_of, latencies) = match self.act {
+            Act::Merge | Act::Swap | Act::Page => (self.act.word(), callers.join().await?),
+            Act::Tail => {
+                let (_, followed) = tokio::try_join!(callers.join(), follow(&bench, self.times))?;
+                ("write to read", vec![followed])
+            }
         };
-        let mut callers = Vec::new();
-        for number in 0..self.callers {
-            callers.push(spawn(call(
-                bench.clone(),
-                self.clone(),
-                number,
-                turns.clone(),
-            )));
-        }
-        let mut latencies = Latencies::new();
-        for caller in callers {
-            latencies.merge(&join(caller).await?);
-        }
-        let mut of = "call";
-        if let Some(tail) = tail {
-            latencies = join(tail).await?;
-            of = "write to reader";
-        }
-        let took = bench.clock.monotonic().saturating_sub(began);
-        let written = Written::now().since(wrote);
-        let store = bench.store.capabilities().store;
-        Ok(latencies
-            .figures(self.name, &store, "operation", self.times, took, written)
-            .with("callers", self.callers)
-            .with_word("latency_of", of))
+        let mut all = Latencies::new();
+        latencies.iter().for_each(|each| all.merge(each));
+        Ok(Measured {
+            operation: self.act.word(),
+            operations: self.times,
+            took: bench.since(began),
+            written: Written::now().since(wrote),
+            latency_of,
+            latencies: all,
+            counts: BTreeMap::from([("calls", self.times)]),
+            settings: BTreeMap::from([("callers", self.callers.into())]),
+        })
     }
 }
 
@@ -172,12 +170,12 @@ async fn call(
                 cursor = bench.store.scan(scan).await?.next;
             }
         }
-        latencies.record(bench.clock.monotonic().saturating_sub(began));
+        latencies.record(bench.since(began));
     }
 }
 
 /// Follows the history until `times` changes were seen, and measures how old each one is.
-async fn follow(bench: Bench, times: u64) -> Result<Latencies> {
+async fn follow(bench: &Bench, times: u64) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     let mut wakeups = bench.store.wakeups();
     let (mut start, mut seen) = (Start::Oldest, 0);

@@ -6,21 +6,31 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::clock::SystemClock;
-use plimsoll::{Error, Ids, Namespace, Plimsoll, Result};
+use plimsoll::{Ids, Namespace, Plimsoll};
 use plimsoll_bench::{Figures, Scale, Workload};
+use thiserror::Error;
+
+use crate::place::{Place, is_memory};
+use crate::table;
 
 /// Measures a store.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The store: `memory:` or `sqlite:PATH`. Without it, a file that is removed afterwards.
+    /// The store: `memory:` or `sqlite:PATH`. Without it, a file in this folder that is removed
+    /// afterwards.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Only this workload, or all whose name begins like this; may be given more than once.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
-    /// As much work as figures that are kept should rest on.
+    /// All workloads, or those named, with as much work as figures that are kept should rest on.
+    /// It takes long, and several gigabytes of disk.
     #[arg(long)]
     full: bool,
+    /// About so many tasks in the task cycle, and as little of everything else: to see that it
+    /// works, not how fast.
+    #[arg(long, value_name = "COUNT", conflicts_with = "full")]
+    tasks: Option<u64>,
     /// One JSON object for each workload and line.
     #[arg(long)]
     json: bool,
@@ -29,84 +39,115 @@ pub(crate) struct Bench {
     list: bool,
 }
 
+/// Why there are no figures, or not all.
+#[derive(Debug, Error)]
+pub(crate) enum BenchError {
+    #[error("no workload is called {0}: `plimsoll bench --list` names them all")]
+    Unknown(String),
+    #[error("{0} takes long: it runs only with --full")]
+    FullOnly(String),
+    #[error("cannot make a folder here: {0}; say where with --store sqlite:PATH")]
+    Folder(std::io::Error),
+    #[error("{workload}: {error}")]
+    Workload {
+        workload: String,
+        error: plimsoll::Error,
+    },
+    #[error("figures cannot be written: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Store(#[from] plimsoll::Error),
+}
+
 /// What a newcomer sees when no workload is named.
 const INTRODUCTION: [&str; 6] = ["cycle", "sequential", "bulk", "merge", "swap", "tail"];
 
 impl Bench {
-    pub(crate) async fn run(self) -> Result<()> {
-        let scale = if self.full { Scale::Full } else { Scale::Short };
+    pub(crate) async fn run(self) -> Result<(), BenchError> {
+        let scale = match (self.full, self.tasks) {
+            (true, _) => Scale::FULL,
+            (false, Some(tasks)) => Scale::tasks(tasks),
+            (false, None) => Scale::SHORT,
+        };
         let workloads = plimsoll_bench::workloads(scale);
         if self.list {
-            for workload in &workloads {
-                println!("{:24} {}", workload.name, workload.about);
-            }
+            print!("{}", table::list(&workloads));
             return Ok(());
         }
-        let chosen: Vec<&Workload> = workloads.iter().filter(|w| self.chooses(w)).collect();
-        if chosen.is_empty() {
-            return Err(Error::Unsupported(
-                format!(
-                    "no workload is called {}: see --list",
-                    self.workload.join(", ")
-                )
-                .into(),
-            ));
-        }
-        plimsoll_bench::count_transactions();
-        let folder = tempfile::tempdir().map_err(|error| {
-            Error::Unsupported(format!("cannot make a temporary folder: {error}").into())
-        })?;
+        let chosen = self.choose(&workloads)?;
         let mut all = Vec::new();
+        // The file is removed also when somebody loses patience.
+        let ended = tokio::select! {
+            ended = self.measure_all(&chosen, &mut all) => ended,
+            _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),
+        };
+        if !self.json && !all.is_empty() {
+            print!("{}", table::show(&all));
+        }
+        ended
+    }
+
+    fn choose<'a>(&self, workloads: &'a [Workload]) -> Result<Vec<&'a Workload>, BenchError> {
+        for name in &self.workload {
+            let mut named = workloads.iter().filter(|w| w.name.starts_with(name));
+            match named.next() {
+                None => return Err(BenchError::Unknown(name.clone())),
+                Some(first) if first.full_only && !self.full && named.all(|w| w.full_only) => {
+                    return Err(BenchError::FullOnly(name.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+        let chosen = workloads.iter().filter(|workload| {
+            let named = |name: &String| workload.name.starts_with(name);
+            match (self.workload.is_empty(), self.full) {
+                (true, true) => true,
+                (true, false) => INTRODUCTION.contains(&workload.name.as_str()),
+                (false, full) => self.workload.iter().any(named) && (full || !workload.full_only),
+            }
+        });
+        Ok(chosen.collect())
+    }
+
+    async fn measure_all(
+        &self,
+        chosen: &[&Workload],
+        all: &mut Vec<Figures>,
+    ) -> Result<(), BenchError> {
         for workload in chosen {
             // A fresh file for each workload: what one leaves behind must not slow the next.
-            let url = match &self.store {
-                Some(url) => url.clone(),
-                None => {
-                    let path = folder.path().join(format!("{}.db", workload.name));
-                    format!("sqlite:{}", path.display())
-                }
+            let place = match &self.store {
+                Some(url) => Place::named(url)?,
+                None => Place::fresh().map_err(BenchError::Folder)?,
             };
-            let figures = measure(workload, &url, self.json).await?;
+            let mut figures = measure(workload, &place.url).await?;
+            if let Some(filesystem) = &place.filesystem {
+                let setting = filesystem.as_str().into();
+                figures.settings.insert("filesystem", setting);
+            }
+            figures.compare(all);
             if self.json {
-                let line = serde_json::to_string(&figures);
-                println!(
-                    "{}",
-                    line.map_err(|e| Error::Corrupt(e.to_string().into()))?
-                );
+                println!("{}", serde_json::to_string(&figures)?);
             }
             all.push(figures);
-            if self.store.is_none() {
-                for end in ["", "-wal", "-shm", "-turn"] {
-                    let path = folder.path().join(format!("{}.db{end}", workload.name));
-                    std::fs::remove_file(path).ok();
-                }
-            }
         }
-        if !self.json {
-            show(&all, self.store.is_none());
+        if let (true, Some(filesystem)) = (self.json, all.iter().find_map(is_memory)) {
+            eprintln!("{}", table::costs_nothing(filesystem));
         }
         Ok(())
     }
-
-    fn chooses(&self, workload: &Workload) -> bool {
-        if self.workload.is_empty() {
-            return INTRODUCTION.contains(&workload.name.as_str());
-        }
-        (self.workload.iter()).any(|name| workload.name.starts_with(name.as_str()))
-    }
 }
 
-async fn measure(workload: &Workload, url: &str, quiet: bool) -> Result<Figures> {
+async fn measure(workload: &Workload, url: &str) -> Result<Figures, BenchError> {
     // What an earlier run has left in the same file must not be met again.
     let run = Ids::random(Arc::new(SystemClock::new())).below(u64::MAX);
-    let namespace = Namespace::new(format!("bench_{run:016x}"))?;
+    let namespace = Namespace::new(format!("bench_{run:016x}")).map_err(plimsoll::Error::from)?;
     let store = Plimsoll::open(url)?.namespace(namespace).await?;
-    let bar = if quiet {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new(1)
-    };
-    let style = ProgressStyle::with_template("{prefix:20} {bar:30} {percent:>3} %  {elapsed}");
+    // On standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(1);
+    let style = ProgressStyle::with_template("{prefix:24} {bar:30} {percent:>3} %  {elapsed}");
     if let Ok(style) = style {
         bar.set_style(style);
     }
@@ -119,56 +160,8 @@ async fn measure(workload: &Workload, url: &str, quiet: bool) -> Result<Figures>
     })
     .await;
     bar.finish_and_clear();
-    figures
-}
-
-fn show(all: &[Figures], on_a_file: bool) {
-    println!(
-        "{:24} {:>12} {:>10} {:>10} {:>10} {:>9} {:>9}",
-        "workload", "per second", "p50", "p99", "of", "bytes", "fsyncs"
-    );
-    for figures in all {
-        let of = match figures.settings.get("latency_of") {
-            Some(plimsoll_bench::Setting::Word(word)) => word.as_str(),
-            _ => "",
-        };
-        println!(
-            "{:24} {:>12} {:>10} {:>10} {:>10} {:>9} {:>9.3}",
-            figures.name,
-            grouped(figures.operations_per_second as u64),
-            micros(figures.p50_us),
-            micros(figures.p99_us),
-            of,
-            grouped(figures.bytes_per_operation as u64),
-            figures.fsyncs_per_operation,
-        );
-    }
-    let cycle = all.iter().find(|figures| figures.name == "cycle");
-    if let (Some(cycle), true) = (cycle, on_a_file) {
-        println!(
-            "\nOn this machine, one process on one SQLite file takes {} tasks a second from submit \
-             through claim\nto completion, each on disk before its caller is told.",
-            grouped(cycle.operations_per_second as u64)
-        );
-    }
-}
-
-fn micros(micros: u64) -> String {
-    match micros {
-        0..1_000 => format!("{micros} µs"),
-        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
-        _ => format!("{:.1} s", micros as f64 / 1e6),
-    }
-}
-
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    figures.map_err(|error| BenchError::Workload {
+        workload: workload.name.clone(),
+        error,
+    })
 }

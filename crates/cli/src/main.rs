@@ -3,6 +3,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod place;
+mod table;
 
 /// Many small values are made and dropped by different threads.
 #[global_allocator]
