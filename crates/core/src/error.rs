@@ -64,6 +64,91 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The name of the precise cause, for programs. People know some of these from elsewhere:
+    ///
+    /// | code | cause |
+    /// |---|---|
+    /// | `invalid` | the input, a task or a worker's name included, is wrong |
+    /// | `task_not_found` | there is no such task |
+    /// | `already_claimed` | another worker has the task |
+    /// | `not_claimed` | nobody holds the task |
+    /// | `wrong_worker` | another worker, or another life of this one, holds the task |
+    /// | `task_completed`, `task_failed`, `task_cancelled` | the task has ended |
+    /// | `max_attempts_reached` | the task has failed as often as it may |
+    /// | `closed` | the store was closed |
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound(what) => what.code(),
+            Self::Conflict(conflict) => conflict.code(),
+            Self::LeaseLost(lost) => lost.why.code(),
+            Self::Invalid(_)
+            | Self::Unavailable(_)
+            | Self::Unsupported(_)
+            | Self::Corrupt(_)
+            | Self::Closed => self.kind(),
+        }
+    }
+}
+
+impl NotFound {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Record(_) => "record_not_found",
+            Self::Task(_) => "task_not_found",
+            Self::Group(_) => "group_not_found",
+            Self::History { .. } => "history_not_found",
+        }
+    }
+}
+
+impl Conflict {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Guard { .. } => "guard",
+            Self::AlreadyClaimed { .. } => "already_claimed",
+            Self::Finished { status, .. } => finished(*status),
+            Self::NotDue { .. } => "not_due",
+            Self::Waiting { .. } => "waiting",
+            Self::NotFinished { .. } => "not_finished",
+            Self::Cancelling { .. } => "cancelling",
+            Self::MaxAttemptsReached { .. } => "max_attempts_reached",
+            Self::KeyTaken { .. } => "key_taken",
+            Self::IdTaken { .. } => "id_taken",
+            Self::GroupSealed { .. } => "group_sealed",
+            Self::GroupDrained { .. } => "group_drained",
+            Self::GroupFull { .. } => "group_full",
+            Self::GroupDiffers { .. } => "group_differs",
+            Self::NotInteger { .. } => "not_integer",
+            Self::Overflow { .. } => "overflow",
+            Self::TooLarge { .. } => "too_large",
+            Self::CommitTooLarge { .. } => "commit_too_large",
+            Self::Contended { .. } => "contended",
+        }
+    }
+}
+
+impl Lost {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::NotClaimed { .. } => "not_claimed",
+            Self::WrongWorker { .. } => "wrong_worker",
+            Self::Superseded { .. } => "superseded",
+            Self::Finished { status } => finished(*status),
+            Self::Gone => "task_not_found",
+        }
+    }
+}
+
+fn finished(status: Status) -> &'static str {
+    match status {
+        Status::Completed => "task_completed",
+        Status::Failed => "task_failed",
+        Status::Cancelled => "task_cancelled",
+        Status::Scheduled | Status::Pending | Status::Claimed => "finished",
+    }
+}
+
 impl From<Conflict> for Error {
     fn from(conflict: Conflict) -> Self {
         Self::Conflict(Box::new(conflict))

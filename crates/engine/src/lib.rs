@@ -2,7 +2,9 @@
 //!
 //! - [`GroupCommit`] merges the commits of concurrent callers into one store call.
 
+mod engine;
 mod group_commit;
 mod spawn;
 
+pub use engine::Engine;
 pub use group_commit::{GroupCommit, group_commit};

@@ -192,6 +192,12 @@ impl NewTask {
         self
     }
 
+    /// Runnable at this moment, by the store's clock.
+    pub fn at(mut self, moment: Timestamp) -> Self {
+        self.due = Due::At(moment);
+        self
+    }
+
     /// With this idempotency key, until it is deleted; a duplicate attaches.
     pub fn key(self, key: IdempotencyKey) -> Self {
         self.key_with(key, KeyLifetime::default(), OnConflict::default())
@@ -221,6 +227,30 @@ impl NewTask {
     /// With this retry policy.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// As this owner's.
+    pub fn owner(mut self, owner: Name) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// With one more label.
+    pub fn label(mut self, name: Name, value: Name) -> Self {
+        self.labels.insert(name, value);
+        self
+    }
+
+    /// With a limit on each attempt.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// With a task that is submitted when this one fails for good.
+    pub fn on_failure(mut self, task: NewTask) -> Self {
+        self.on_failure = Some(Box::new(task));
         self
     }
 
