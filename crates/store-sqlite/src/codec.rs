@@ -1,5 +1,9 @@
 //! Between rows and values.
 
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
+mod golden;
+
 use plimsoll_core::TaskId;
 use plimsoll_core::Timestamp;
 use plimsoll_core::task::Status;
