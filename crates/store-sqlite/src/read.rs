@@ -12,7 +12,7 @@ use plimsoll_core::store::{
 };
 use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{Error, Fence, IdempotencyKey, Key, Name, Position, TaskId, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use crate::codec::{Id, decode, signed, status_code, status_from, timestamp, unsigned};
 use crate::error::{Answer, Fault};
@@ -59,12 +59,12 @@ pub(crate) fn scan(
     let mut found = statement.query(params![ns, from])?;
     let mut pager = Pager::new(scan.scope(), scan.limit);
     while let Some(row) = found.next()? {
-        let record = rows::record_from(row)?;
-        if !scan.prefix.matches(record.key.as_str())
-            || pager.is_full(last.as_ref().map(Key::to_string))
-        {
+        // What is not answered is not read: if it cannot be, that is not this caller's concern.
+        let key = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        if !scan.prefix.matches(key) || pager.is_full(last.as_ref().map(Key::to_string)) {
             break;
         }
+        let record = rows::record_from(row)?;
         last = Some(record.key.clone());
         let shown = !record.is_expired(now)
             && scan
@@ -317,77 +317,118 @@ pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Re
     Ok(Ok(page))
 }
 
+/// What is overdue. Tasks and records that cannot be read come last, and only as far as the limit
+/// leaves room for them: nobody can decide about them, and they must not stand before others.
 pub(crate) fn due(
     connection: &Connection,
     ns: i64,
     limit: usize,
     now: Timestamp,
 ) -> Answer<DueNow> {
-    let mut due = DueNow::default();
-    let mut next = Vec::new();
-    let mut statement = connection.prepare_cached(
-        "SELECT runnable_at, id FROM tasks INDEXED BY tasks_due \
-         WHERE ns = ? AND status = 0 ORDER BY runnable_at LIMIT ?",
+    let scheduled = overdue(
+        connection
+            .prepare_cached(
+                "SELECT runnable_at, id FROM tasks INDEXED BY tasks_due \
+                 WHERE ns = ? AND status = 0 ORDER BY runnable_at",
+            )?
+            .query([ns])?,
+        limit,
+        now,
+        |row| Ok(row.get::<_, Id>(1)?.task()),
+        |id| rows::task(connection, ns, *id).map(drop),
     )?;
-    let mut found = statement.query(params![ns, limit as i64 + 1])?;
-    while let Some(row) = found.next()? {
-        let at = timestamp(row.get(0)?)?;
-        if is_overdue(
-            at,
-            now,
-            due.scheduled.len(),
-            limit,
-            &mut next,
-            &mut due.more,
-        ) {
-            due.scheduled.push(row.get::<_, Id>(1)?.task());
-        }
-    }
-    let mut statement = connection.prepare_cached(
-        "SELECT until, id, fence FROM tasks INDEXED BY tasks_leased \
-         WHERE ns = ? AND status = 2 ORDER BY until LIMIT ?",
-    )?;
-    let mut found = statement.query(params![ns, limit as i64 + 1])?;
-    while let Some(row) = found.next()? {
-        let at = timestamp(row.get(0)?)?;
-        if is_overdue(at, now, due.expired.len(), limit, &mut next, &mut due.more) {
+    let expired = overdue(
+        connection
+            .prepare_cached(
+                "SELECT until, id, fence FROM tasks INDEXED BY tasks_leased \
+                 WHERE ns = ? AND status = 2 ORDER BY until",
+            )?
+            .query([ns])?,
+        limit,
+        now,
+        |row| {
             let fence = Fence::new(unsigned(row.get(2)?)?);
-            due.expired.push((row.get::<_, Id>(1)?.task(), fence));
-        }
-    }
-    let mut statement = connection.prepare_cached(
-        "SELECT expires_at, key FROM records INDEXED BY records_expiring \
-         WHERE ns = ? AND expires_at IS NOT NULL ORDER BY expires_at LIMIT ?",
+            Ok((row.get::<_, Id>(1)?.task(), fence))
+        },
+        |(id, _)| rows::task(connection, ns, *id).map(drop),
     )?;
-    let mut found = statement.query(params![ns, limit as i64 + 1])?;
-    while let Some(row) = found.next()? {
-        let at = timestamp(row.get(0)?)?;
-        if is_overdue(at, now, due.records.len(), limit, &mut next, &mut due.more) {
+    let records = overdue(
+        connection
+            .prepare_cached(
+                "SELECT expires_at, key FROM records INDEXED BY records_expiring \
+                 WHERE ns = ? AND expires_at IS NOT NULL ORDER BY expires_at",
+            )?
+            .query([ns])?,
+        limit,
+        now,
+        |row| {
             let key = Key::new(row.get::<_, String>(1)?);
-            due.records
-                .push(key.map_err(|error| Fault::Corrupt(error.to_string()))?);
-        }
-    }
-    if due.is_empty() {
-        due.next = next.into_iter().filter(|at| *at < Timestamp::MAX).min();
-    }
-    Ok(due)
+            key.map_err(|error| Fault::Corrupt(error.to_string()))
+        },
+        |key| rows::record(connection, ns, key).map(drop),
+    )?;
+    let next = [scheduled.next, expired.next, records.next];
+    let nothing = scheduled.readable + expired.readable + records.readable == 0;
+    let next = next.into_iter().flatten().filter(|_| nothing).min();
+    Ok(DueNow {
+        more: scheduled.more || expired.more || records.more,
+        scheduled: scheduled.rows,
+        expired: expired.rows,
+        records: records.rows,
+        groups: Vec::new(),
+        next: next.filter(|at| *at < Timestamp::MAX),
+    })
 }
 
-/// Whether a row of an index by time is overdue and still within the limit. One that is not tells
-/// when the next is, or that there is more.
-fn is_overdue(
-    at: Timestamp,
-    now: Timestamp,
-    found: usize,
+/// The rows of an index by time that are overdue, and what comes after them.
+struct Overdue<T> {
+    rows: Vec<T>,
+    /// How many of these can be read: the first ones.
+    readable: usize,
+    next: Option<Timestamp>,
+    more: bool,
+}
+
+/// Walks an index by time, which is in the first column. `name` says what a row is, and `read` if
+/// it can be read. So many rows that cannot be read end the walk that it does not take for ever.
+fn overdue<T>(
+    mut found: rusqlite::Rows<'_>,
     limit: usize,
-    next: &mut Vec<Timestamp>,
-    more: &mut bool,
-) -> bool {
-    if at > now {
-        next.push(at);
-        return false;
+    now: Timestamp,
+    name: impl Fn(&Row<'_>) -> Answer<T>,
+    read: impl Fn(&T) -> Answer<()>,
+) -> Answer<Overdue<T>> {
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    let (mut next, mut more) = (None, false);
+    while let Some(row) = found.next()?
+        && unreadable.len() < ROWS_EXAMINED_MAX
+    {
+        let at: i64 = row.get(0)?;
+        if at > now.as_micros() {
+            next = timestamp(at).ok();
+            break;
+        }
+        if rows.len() == limit {
+            more = true;
+            break;
+        }
+        let one = name(row)?;
+        match read(&one) {
+            Ok(()) => rows.push(one),
+            Err(Fault::Corrupt(what)) => {
+                tracing::warn!(what, "what is due cannot be read");
+                unreadable.push(one);
+            }
+            Err(fault) => return Err(fault),
+        }
     }
-    *more |= found == limit;
-    found < limit
+    let readable = rows.len();
+    rows.extend(unreadable);
+    rows.truncate(limit);
+    Ok(Overdue {
+        rows,
+        readable,
+        next,
+        more,
+    })
 }
