@@ -1,4 +1,4 @@
--- Purpose: the tables of one file, version 1.
+-- Purpose: the tables of one file, version 2.
 -- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane,
 -- which belongs to one.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
@@ -9,9 +9,11 @@ CREATE TABLE namespaces (
     name      TEXT    NOT NULL UNIQUE,
     revision  INTEGER NOT NULL DEFAULT 0, -- of the last commit
     position  INTEGER NOT NULL DEFAULT 0, -- of the last entry of the history
-    compacted INTEGER NOT NULL DEFAULT 0  -- history up to here is gone
+    compacted INTEGER NOT NULL DEFAULT 0, -- history up to here is gone
+    lines     INTEGER NOT NULL DEFAULT 0  -- number of the last line of any log
 ) STRICT;
 
+-- A lane goes with its last task.
 CREATE TABLE lanes (
     lane  INTEGER PRIMARY KEY,
     ns    INTEGER NOT NULL,
@@ -112,13 +114,17 @@ CREATE INDEX groups_drained ON groups (ns, drained_at) WHERE drained_at IS NOT N
 CREATE TABLE logs (
     ns    INTEGER NOT NULL,
     task  BLOB    NOT NULL,
-    seq   INTEGER NOT NULL,
+    seq   INTEGER NOT NULL, -- grows in the whole namespace, and is never used again
     id    BLOB    NOT NULL,
     level INTEGER NOT NULL,
+    at    INTEGER NOT NULL,
     line  BLOB    NOT NULL,
     PRIMARY KEY (ns, task, seq),
     UNIQUE (ns, task, id)
 ) STRICT, WITHOUT ROWID;
+
+-- Appends go to its end, so it costs them little.
+CREATE INDEX logs_by_age ON logs (ns, at);
 
 -- One entry for each transaction that changed something of the namespace.
 CREATE TABLE history (

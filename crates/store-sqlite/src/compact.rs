@@ -17,14 +17,37 @@ use crate::transaction::Transaction;
 /// A table with an index by age.
 struct Aged {
     name: &'static str,
+    /// What tells its rows apart within a namespace.
     id: &'static str,
     at: &'static str,
+}
+
+impl Aged {
+    /// Removes the oldest rows. Inputs: 1 namespace, 2 the youngest moment, 3 how many.
+    fn removal(&self) -> String {
+        let Self { name, id, at } = self;
+        format!(
+            "DELETE FROM {name} WHERE ns = ?1 AND ({id}) IN \
+             (SELECT {id} FROM {name} WHERE ns = ?1 AND {at} <= ?2 ORDER BY {at} LIMIT ?3)"
+        )
+    }
+
+    /// Whether more would go.
+    fn rest(&self) -> String {
+        let Self { name, at, .. } = self;
+        format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ns = ?1 AND {at} <= ?2)")
+    }
 }
 
 const GROUPS: Aged = Aged {
     name: "groups",
     id: "id",
     at: "drained_at",
+};
+const LINES: Aged = Aged {
+    name: "logs",
+    id: "task, seq",
+    at: "at",
 };
 const COMMITS: Aged = Aged {
     name: "commits",
@@ -57,6 +80,10 @@ impl Transaction<'_> {
         if let Some(age) = compact.history {
             self.compact_history(ns, now.saturating_minus(age), compact.limit, &mut done)?;
         }
+        if let Some(age) = compact.logs {
+            let cutoff = now.saturating_minus(age);
+            done.lines = self.remove_old(&LINES, ns, cutoff, compact.limit, &mut done)?;
+        }
         let cutoff = now.saturating_minus(MEMORY + TICK);
         for table in [&COMMITS, &CLAIMS] {
             done.remembered += self.remove_old(table, ns, cutoff, compact.limit, &mut done)?;
@@ -73,20 +100,14 @@ impl Transaction<'_> {
         limit: usize,
         done: &mut Compacted,
     ) -> Answer<u64> {
-        let Aged { name, id, at } = table;
-        let remove = format!(
-            "DELETE FROM {name} WHERE ns = ?1 AND {id} IN \
-             (SELECT {id} FROM {name} WHERE ns = ?1 AND {at} <= ?2 ORDER BY {at} LIMIT ?3)"
-        );
-        let removed = self.connection.prepare_cached(&remove)?.execute(params![
+        let removed = (self.connection.prepare_cached(&table.removal())?).execute(params![
             ns,
             cutoff.as_micros(),
             limit as i64
         ])?;
-        let left = format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ns = ?1 AND {at} <= ?2)");
         done.more |= self
             .connection
-            .prepare_cached(&left)?
+            .prepare_cached(&table.rest())?
             .query_row(params![ns, cutoff.as_micros()], |row| row.get::<_, bool>(0))?;
         Ok(removed as u64)
     }
@@ -162,5 +183,51 @@ impl Transaction<'_> {
                 .execute(params![ns, position])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+
+    fn plan(connection: &Connection, query: &str) -> Vec<String> {
+        let explain = format!("EXPLAIN QUERY PLAN {query}");
+        let mut plan = connection.prepare(&explain).expect("a statement");
+        let inputs = vec![0; plan.parameter_count()];
+        let steps = plan
+            .query_map(rusqlite::params_from_iter(inputs), |row| row.get(3))
+            .expect("a plan");
+        let steps: Vec<String> = steps.collect::<Result<_, _>>().expect("its steps");
+        let found = |step: &String| step.starts_with("SEARCH") || step.contains(" B-TREE ");
+        steps.into_iter().filter(found).collect()
+    }
+
+    /// What is old is found by its age alone, and removed by its whole key; nothing is sorted.
+    #[test]
+    fn what_is_old_is_found_by_an_index() {
+        let connection = Connection::open_in_memory().expect("a database");
+        let schema = include_str!("../sql/schema.sql");
+        connection.execute_batch(schema).expect("the tables");
+        for table in [&GROUPS, &LINES, &COMMITS, &CLAIMS] {
+            let removal = plan(&connection, &table.removal());
+            let key = format!("(ns=? AND {}=?)", table.id.replace(", ", "=? AND "));
+            let age = format!("(ns=? AND {}<?)", table.at);
+            let [by_key, by_age] = &removal[..] else {
+                panic!("{}: {removal:?}", table.name);
+            };
+            assert!(
+                by_key.contains("USING PRIMARY KEY") && by_key.ends_with(&key),
+                "{by_key}"
+            );
+            assert!(by_age.contains("USING COVERING INDEX"), "{by_age}");
+            assert!(by_age.ends_with(&age), "{by_age}");
+            let rest = plan(&connection, &table.rest());
+            assert!(
+                matches!(&rest[..], [step] if step.ends_with(&age)),
+                "{rest:?}"
+            );
+        }
     }
 }

@@ -24,6 +24,7 @@ mod compact;
 mod config;
 mod error;
 mod hints;
+mod lanes;
 mod read;
 mod readers;
 mod rows;

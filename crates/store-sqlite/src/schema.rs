@@ -3,21 +3,24 @@
 use std::time::Duration;
 
 use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::log::Line;
 use plimsoll_core::store::Durability;
-use plimsoll_core::{Error, Result};
+use plimsoll_core::{Error, Result, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
 
+use crate::codec::decode;
 use crate::config::Config;
 use crate::error::from_sqlite;
 
 /// Marks a file as ours: "Plim".
 const APPLICATION_ID: i64 = 0x506c_696d;
 /// The version of the schema that this program writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// Older versions have a race that can corrupt the write-ahead log.
 const SQLITE_MIN: i32 = 3_051_003;
 const SCHEMA: &str = include_str!("../sql/schema.sql");
+const MIGRATE_2: &str = include_str!("../sql/migrate_2.sql");
 
 /// The connection of the writer: creates the file and its schema if need be.
 pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
@@ -147,12 +150,38 @@ fn migrate(connection: &mut Connection) -> Result<()> {
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(failed)?;
     check(&transaction)?;
-    if number(&transaction, "user_version")? < 1 {
-        transaction.execute_batch(SCHEMA).map_err(failed)?;
-        pragma(&transaction, "application_id", &APPLICATION_ID.to_string())?;
-        pragma(&transaction, "user_version", &VERSION.to_string())?;
+    match number(&transaction, "user_version")? {
+        VERSION => return Ok(()),
+        1 => migrate_2(&transaction).map_err(failed)?,
+        _ => {
+            transaction.execute_batch(SCHEMA).map_err(failed)?;
+            pragma(&transaction, "application_id", &APPLICATION_ID.to_string())?;
+        }
     }
+    pragma(&transaction, "user_version", &VERSION.to_string())?;
     transaction.commit().map_err(failed)
+}
+
+/// From version 1 to version 2.
+fn migrate_2(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(MIGRATE_2)?;
+    let mut old =
+        connection.prepare("SELECT ns, task, seq, line FROM logs_1 ORDER BY ns, task, seq")?;
+    let mut copy = connection.prepare(
+        "INSERT INTO logs SELECT ns, task, seq, id, level, ?4, line FROM logs_1 \
+         WHERE ns = ?1 AND task = ?2 AND seq = ?3",
+    )?;
+    let mut rows = old.query([])?;
+    while let Some(row) = rows.next()? {
+        let (ns, task, seq): (i64, Vec<u8>, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let line: Result<Line, _> = decode("a line", row.get_ref(3)?.as_blob()?);
+        // A line that cannot be read stays as long as its task.
+        let at = line.map_or(Timestamp::MAX, |line| line.at);
+        copy.execute(params![ns, task, seq, at.as_micros()])?;
+    }
+    drop(rows);
+    drop((old, copy));
+    connection.execute_batch("DROP TABLE logs_1")
 }
 
 fn failed(error: rusqlite::Error) -> Error {

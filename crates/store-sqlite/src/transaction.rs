@@ -22,19 +22,19 @@ use crate::cache::Cache;
 use crate::claim::readable;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
 use crate::error::{Answer, Fault};
+use crate::lanes::Lanes;
 use crate::rows;
 
 /// Past about so many bytes, what a transaction changed goes into a further entry of the history.
 const ENTRY_BYTES_MAX: usize = 1024 * 1024;
-
-/// The numbers of lanes. They never change, so they may be kept.
-pub(crate) type Lanes = BTreeMap<(i64, Lane), i64>;
 
 pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) limits: &'a Limits,
     pub(crate) cache: &'a mut Cache,
     lanes: &'a mut Lanes,
+    /// Whether the numbers of lanes were found to be valid in this transaction.
+    lanes_are_valid: bool,
     /// Lanes that this transaction has made: forgotten if it fails.
     new_lanes: Vec<(i64, Lane)>,
     namespaces: BTreeMap<i64, Pending>,
@@ -54,6 +54,8 @@ struct Pending {
     from: Revision,
     revision: Revision,
     position: Position,
+    /// The number of the last line of any log.
+    lines: i64,
     at: Timestamp,
     /// For the entry that is being made, and about how many bytes they take.
     changes: Vec<Change>,
@@ -61,6 +63,8 @@ struct Pending {
     /// What all changes of the transaction are worth a look at.
     wake: Wake,
     counts: BTreeMap<(i64, Status), i64>,
+    /// Lanes that have lost a task, perhaps their last one.
+    left: BTreeMap<i64, Lane>,
 }
 
 impl Pending {
@@ -96,6 +100,7 @@ impl<'a> Transaction<'a> {
             limits,
             cache,
             lanes,
+            lanes_are_valid: false,
             new_lanes: Vec::new(),
             namespaces: BTreeMap::new(),
         }
@@ -205,20 +210,22 @@ impl<'a> Transaction<'a> {
 
     fn pending(&mut self, ns: i64, now: Timestamp) -> Answer<&mut Pending> {
         if !self.namespaces.contains_key(&ns) {
-            let (revision, position): (i64, i64) = self
+            let (revision, position, lines): (i64, i64, i64) = self
                 .connection
-                .prepare_cached("SELECT revision, position FROM namespaces WHERE ns = ?")?
-                .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                .prepare_cached("SELECT revision, position, lines FROM namespaces WHERE ns = ?")?
+                .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             let revision = Revision::new(unsigned(revision)?);
             let pending = Pending {
                 from: revision,
                 revision,
                 position: Position::new(unsigned(position)?),
+                lines,
                 at: now,
                 changes: Vec::new(),
                 bytes: 0,
                 wake: Wake::default(),
                 counts: BTreeMap::new(),
+                left: BTreeMap::new(),
             };
             self.namespaces.insert(ns, pending);
         }
@@ -248,7 +255,7 @@ impl<'a> Transaction<'a> {
             rows::put_group(self.connection, ns, &row.key, row.after.as_ref())?;
         }
         for (task, line) in &applied.lines {
-            self.append_line(ns, *task, line)?;
+            self.append_line(ns, *task, line, now)?;
         }
         let position = self.tell(ns, applied.changes, now)?;
         let receipt = Receipt {
@@ -297,7 +304,11 @@ impl<'a> Transaction<'a> {
         }
         let (was, is) = (before.map(|t| t.status), after.map(|t| t.status));
         if was != is {
-            let counts = &mut self.pending(ns, now)?.counts;
+            let pending = self.pending(ns, now)?;
+            if is.is_none() {
+                (pending.left.entry(lane)).or_insert_with(|| any.spec.lane.clone());
+            }
+            let counts = &mut pending.counts;
             for (status, by) in [(was, -1), (is, 1)] {
                 if let Some(status) = status {
                     *counts.entry((lane, status)).or_default() += by;
@@ -339,9 +350,13 @@ impl<'a> Transaction<'a> {
 
     /// The number of a lane, which is new if need be.
     pub(crate) fn lane(&mut self, ns: i64, lane: &Lane) -> Answer<i64> {
+        if !self.lanes_are_valid {
+            self.lanes.validate(self.connection)?;
+            self.lanes_are_valid = true;
+        }
         let key = (ns, lane.clone());
         if let Some(number) = self.lanes.get(&key) {
-            return Ok(*number);
+            return Ok(number);
         }
         let number = match find_lane(self.connection, ns, lane)? {
             Some(number) => number,
@@ -357,14 +372,20 @@ impl<'a> Transaction<'a> {
         Ok(number)
     }
 
-    fn append_line(&self, ns: i64, task: TaskId, line: &Line) -> Answer<()> {
+    /// Appends a line to the log of a task, unless the log has a line of this id.
+    fn append_line(&mut self, ns: i64, task: TaskId, line: &Line, now: Timestamp) -> Answer<()> {
+        let pending = self.pending(ns, now)?;
+        pending.lines += 1;
+        let number = pending.lines;
         self.connection
-            .prepare_cached(include_str!("../sql/append_line.sql"))?
+            .prepare_cached("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")?
             .execute(params![
                 ns,
                 Id::from(task),
+                number,
                 Id(line.line.id.as_u128()),
                 line.line.level as i64,
+                line.at.as_micros(),
                 encode(line)?,
             ])?;
         Ok(())
@@ -399,13 +420,19 @@ impl<'a> Transaction<'a> {
                     self.count(lane, status, by)?;
                 }
             }
+            for (number, lane) in std::mem::take(&mut pending.left) {
+                self.remove_lane_if_empty(ns, number, lane)?;
+            }
             pending.append(self.connection, ns)?;
             self.connection
-                .prepare_cached("UPDATE namespaces SET revision = ?2, position = ?3 WHERE ns = ?1")?
+                .prepare_cached(
+                    "UPDATE namespaces SET revision = ?2, position = ?3, lines = ?4 WHERE ns = ?1",
+                )?
                 .execute(params![
                     ns,
                     signed(pending.revision.get()),
-                    signed(pending.position.get())
+                    signed(pending.position.get()),
+                    pending.lines,
                 ])?;
             told.push(Told {
                 ns,
@@ -424,6 +451,25 @@ impl<'a> Transaction<'a> {
                  ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks",
             )?
             .execute(params![lane, status_code(status), by])?;
+        Ok(())
+    }
+
+    /// Removes a lane that has no tasks, whatever their status. Called when all tasks of the
+    /// transaction are counted.
+    fn remove_lane_if_empty(&mut self, ns: i64, number: i64, lane: Lane) -> Answer<()> {
+        let has_tasks: bool = self
+            .connection
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM counts WHERE lane = ? AND tasks > 0)")?
+            .query_row([number], |row| row.get(0))?;
+        if !has_tasks {
+            for remove in [
+                "DELETE FROM counts WHERE lane = ?",
+                "DELETE FROM lanes WHERE lane = ?",
+            ] {
+                self.connection.prepare_cached(remove)?.execute([number])?;
+            }
+            self.lanes.remove(&(ns, lane));
+        }
         Ok(())
     }
 

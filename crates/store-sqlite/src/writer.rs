@@ -18,8 +18,9 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::hints::Hints;
+use crate::lanes::Lanes;
 use crate::threads::Patience;
-use crate::transaction::{Lanes, Told, Transaction};
+use crate::transaction::{Told, Transaction};
 use crate::turnstile::Turnstile;
 use crate::{schema, threads};
 

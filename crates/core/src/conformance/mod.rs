@@ -109,6 +109,7 @@ mod replacing;
 mod retention;
 mod retention_of_groups;
 mod retention_of_history;
+mod retention_of_logs;
 mod retries;
 mod retry_delays;
 mod scan_filters;
@@ -226,6 +227,7 @@ pub fn cases() -> Vec<Case> {
         retention::cases(),
         retention_of_groups::cases(),
         retention_of_history::cases(),
+        retention_of_logs::cases(),
         lost_replies::cases(),
         lost_replies_to_clients::cases(),
         lost_replies_to_workers::cases(),

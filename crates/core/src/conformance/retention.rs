@@ -16,10 +16,10 @@ use crate::log::{Level, NewLine};
 use crate::names::{GroupId, Key};
 use crate::record::fields;
 use crate::store::{
-    Changes, Commit, Compact, Compacted, Counts, Ending, Groups, Merge, Put, Store, StoreExt,
-    SubmitOutcome, Tasks, Write,
+    Changes, Commit, Compact, Compacted, Counts, Ending, Groups, LaneCounts, Merge, Peek, Put,
+    Store, StoreExt, SubmitOutcome, Tasks, Write,
 };
-use crate::task::{KeyLifetime, NewTask, OnConflict, Status};
+use crate::task::{KeyLifetime, Lane, NewTask, OnConflict, Status};
 
 cases!["retention":
     a_finished_task_goes_exactly_when_it_is_old_enough,
@@ -28,6 +28,7 @@ cases!["retention":
     an_active_task_is_never_removed,
     a_task_that_runs_again_is_kept_and_its_age_begins_anew,
     a_removed_task_leaves_neither_key_nor_log_nor_count,
+    a_lane_goes_with_its_last_task_and_comes_back_with_the_next,
     a_key_that_was_given_to_another_task_stays_with_it,
     a_task_stays_while_its_key_stands_for_it_for_a_time,
     an_empty_namespace_has_nothing_to_remove,
@@ -241,6 +242,46 @@ async fn a_removed_task_leaves_neither_key_nor_log_nor_count(w: World) -> Result
     Ok(())
 }
 
+/// Each of two handles uses the lane, as processes do, and either may remove its last task.
+async fn a_lane_goes_with_its_last_task_and_comes_back_with_the_next(w: World) -> Result<()> {
+    let mut second = w.clone();
+    second.store = w.second().await?;
+    let other = Lane::new("of a tenant", "kind")?;
+    // Whoever has used the lane uses it again after the other has removed its last task.
+    for _ in 0..2 {
+        for (user, remover) in [(&w, &second), (&w, &second), (&second, &w), (&second, &w)] {
+            let new = NewTask {
+                lane: other.clone(),
+                ..w.new_task("work")
+            };
+            let pending = LaneCounts {
+                lane: other.clone(),
+                by_status: BTreeMap::from([(Status::Pending, 1)]),
+            };
+            let id = user.store.submit(new).await?.id;
+            for reader in [&w, &second] {
+                let counts = reader.store.counts(Counts::default()).await?;
+                assert_eq!(counts, std::slice::from_ref(&pending));
+            }
+            let peek = Peek {
+                lanes: vec![other.clone()],
+                limit: 2,
+            };
+            assert_eq!(remover.store.peek(peek).await?, [w.task(id).await?]);
+            let claimed = user.claim_ids(&w.worker("worker")?, &[id]).await?;
+            user.store
+                .settle(holder(&claimed.tasks[0]), complete())
+                .await?;
+            w.advance(DAY);
+            assert_eq!(remover.store.compact(all_tasks()).await?.tasks, 1);
+            for reader in [&w, &second] {
+                assert_eq!(reader.store.counts(Counts::default()).await?, []);
+            }
+        }
+    }
+    Ok(())
+}
+
 async fn a_key_that_was_given_to_another_task_stays_with_it(w: World) -> Result<()> {
     let keyed = || -> Result<NewTask> {
         let lifetime = KeyLifetime::WhileActive;
@@ -294,6 +335,7 @@ async fn an_empty_namespace_has_nothing_to_remove(w: World) -> Result<()> {
         tasks: BTreeMap::from([(Status::Completed, Duration::ZERO)]),
         groups: Some(Duration::ZERO),
         history: Some(Duration::ZERO),
+        logs: Some(Duration::ZERO),
         limit: 1,
     };
     let done = w.store.compact(compact.clone()).await?;

@@ -133,30 +133,29 @@ impl State {
     }
 
     pub(super) fn logs(&self, logs: &Logs) -> Result<LogPage> {
-        let lines = self.logs.get(&logs.task).map_or(&[][..], Vec::as_slice);
-        let start = Cursor::place(logs.cursor.as_ref(), &logs.scope(), |text| {
+        let last = Cursor::place(logs.cursor.as_ref(), &logs.scope(), |text| {
             text.parse().ok()
-        })?
-        .unwrap_or(0);
-        let start = lines.len().min(start);
-        let mut page = Vec::new();
-        let (mut next, mut bytes) = (start, 0);
-        for line in &lines[start..] {
-            let examined = next - start;
-            if page.len() >= logs.limit || bytes >= PAGE_BYTES_MAX || examined >= ROWS_EXAMINED_MAX
+        })?;
+        let mut next = last.unwrap_or(0);
+        let (mut lines, mut bytes, mut examined, mut more) = (Vec::new(), 0, 0, false);
+        let log = self.logs.get(&logs.task);
+        for (number, line) in log.iter().flat_map(|log| log.range(after(last))) {
+            if lines.len() >= logs.limit || bytes >= PAGE_BYTES_MAX || examined >= ROWS_EXAMINED_MAX
             {
+                more = true;
                 break;
             }
-            next += 1;
+            next = *number;
+            examined += 1;
             if line.line.level >= logs.level {
                 bytes += line.line.size();
-                page.push(line.clone());
+                lines.push(line.clone());
             }
         }
         Ok(LogPage {
-            lines: page,
+            lines,
             next: Cursor::new(&logs.scope(), next),
-            more: next < lines.len(),
+            more,
         })
     }
 

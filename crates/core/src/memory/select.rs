@@ -157,6 +157,9 @@ impl State {
         if let Some(age) = compact.history {
             self.compact_history(now.saturating_minus(age), compact.limit, &mut done);
         }
+        if let Some(age) = compact.logs {
+            self.compact_logs(now.saturating_minus(age), compact.limit, &mut done);
+        }
         let (commits, more_commits) = self.commits.forget(now, compact.limit);
         let (claims, more_claims) = self.claims.forget(now, compact.limit);
         done.remembered = commits + claims;
@@ -191,6 +194,20 @@ impl State {
             self.compacted = entry.position;
             self.history.pop_front();
             done.entries += 1;
+        }
+    }
+
+    fn compact_logs(&mut self, cutoff: Timestamp, limit: usize, done: &mut Compacted) {
+        while let Some((at, task, number)) = self.lines_by_age.first().copied() {
+            if at > cutoff {
+                break;
+            }
+            if done.lines == limit as u64 {
+                done.more = true;
+                break;
+            }
+            self.remove_line(task, number);
+            done.lines += 1;
         }
     }
 

@@ -31,8 +31,12 @@ pub(super) struct State {
     pub(super) keys: BTreeMap<IdempotencyKey, TaskId>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) drained: BTreeSet<(Timestamp, GroupId)>,
-    pub(super) logs: BTreeMap<TaskId, Vec<Line>>,
+    /// The lines of each task, by their number.
+    pub(super) logs: BTreeMap<TaskId, BTreeMap<u64, Line>>,
     pub(super) line_ids: BTreeSet<(TaskId, LineId)>,
+    pub(super) lines_by_age: BTreeSet<(Timestamp, TaskId, u64)>,
+    /// The number of the last line of any log. None is used again, so a reader misses no line.
+    pub(super) last_line: u64,
     /// Pending tasks in claim order.
     pub(super) pending: BTreeMap<Lane, BTreeSet<Place>>,
     /// Scheduled tasks by lane, for a claim to say when the next is due.
@@ -130,9 +134,7 @@ impl State {
             self.put_group(&row.key, row.after);
         }
         for (task, line) in applied.lines {
-            if self.line_ids.insert((task, line.line.id)) {
-                self.logs.entry(task).or_default().push(line);
-            }
+            self.append_line(task, line);
         }
         let receipt = Receipt {
             position: self.append(applied.changes.clone(), now),
@@ -142,6 +144,27 @@ impl State {
             self.commits.insert(id, receipt.clone(), now);
         }
         (receipt, applied.changes)
+    }
+
+    fn append_line(&mut self, task: TaskId, line: Line) {
+        if self.line_ids.insert((task, line.line.id)) {
+            self.last_line += 1;
+            self.lines_by_age.insert((line.at, task, self.last_line));
+            (self.logs.entry(task).or_default()).insert(self.last_line, line);
+        }
+    }
+
+    pub(super) fn remove_line(&mut self, task: TaskId, number: u64) {
+        let Some(log) = self.logs.get_mut(&task) else {
+            return;
+        };
+        if let Some(line) = log.remove(&number) {
+            self.line_ids.remove(&(task, line.line.id));
+            self.lines_by_age.remove(&(line.at, task, number));
+        }
+        if log.is_empty() {
+            self.logs.remove(&task);
+        }
     }
 
     /// Appends to the history, if there is anything to append.
@@ -190,8 +213,9 @@ impl State {
         // A log goes with its task, also if another one takes the id at once.
         let born = |task: &Task| task.spec.born;
         if before.as_ref().map(born) != after.as_ref().map(born) {
-            for line in self.logs.remove(&id).unwrap_or_default() {
-                self.line_ids.remove(&(id, line.line.id));
+            let lines = self.logs.get(&id).into_iter().flatten();
+            for number in lines.map(|(number, _)| *number).collect::<Vec<_>>() {
+                self.remove_line(id, number);
             }
         }
         if let Some(after) = after {

@@ -247,7 +247,8 @@ impl Check for Compact {
             delay("tasks", *age)?;
         }
         self.groups.map_or(Ok(()), |age| delay("groups", age))?;
-        self.history.map_or(Ok(()), |age| delay("history", age))
+        self.history.map_or(Ok(()), |age| delay("history", age))?;
+        self.logs.map_or(Ok(()), |age| delay("logs", age))
     }
 }
 

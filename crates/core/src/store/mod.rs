@@ -140,7 +140,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Answers lines in the order they were appended, of at least the given level; a page
     ///   examines a bounded number of lines. A line id is stored once in each task's log.
     /// - A cursor that this store did not make for this log answers `Invalid`.
-    /// - Going on from a page answers what was appended since: no gap, no repeat.
+    /// - Going on from a page answers what was appended since: no gap, no repeat, also after lines
+    ///   were removed.
     /// - A task that does not exist has no lines.
     async fn logs(&self, logs: Logs) -> Result<LogPage>;
 
@@ -257,6 +258,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Removes only finished tasks, only of the statuses named, with their keys and logs. Their
     ///   age counts from their end, or from the end of the time that their key was given for.
     /// - Removes history from its old end only; never what is younger than asked.
+    /// - Removes lines of logs by when they were appended, whatever their task is and however long
+    ///   that is kept. An id of a line that was removed may be appended again.
+    /// - Keeps nothing of a lane that has no tasks left.
     /// - Forgets commit ids and claim requests after 10 minutes at the earliest.
     /// - Appends nothing to the history.
     async fn compact(&self, compact: Compact) -> Result<Compacted>;

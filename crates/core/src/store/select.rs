@@ -145,6 +145,8 @@ pub struct Compact {
     pub groups: Option<Duration>,
     /// How long history is kept; `None`: for ever.
     pub history: Option<Duration>,
+    /// How long lines of logs are kept, whatever their task is; `None`: as long as their task.
+    pub logs: Option<Duration>,
     /// How many of each at most.
     pub limit: usize,
 }
@@ -158,6 +160,8 @@ pub struct Compacted {
     pub groups: u64,
     /// Entries of the history.
     pub entries: u64,
+    /// Lines of logs, besides those that went with their tasks.
+    pub lines: u64,
     /// Commit ids and claim requests that were remembered long enough.
     pub remembered: u64,
     /// Whether a limit cut something off.

@@ -11,10 +11,14 @@
 mod content;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use content::{AGE, answers, fill, open};
-use plimsoll_core::Result;
+use content::{AGE, HOUR, answers, counted, fill, held, id, next, open, said};
 use plimsoll_core::clock::ManualClock;
+use plimsoll_core::log::Level;
+use plimsoll_core::store::{Compact, Counts, Ending, Log, Logs, Write};
+use plimsoll_core::task::Status;
+use plimsoll_core::{Error, Ids, Result, Store, StoreExt};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -156,5 +160,172 @@ async fn every_version_reads_as_it_did() -> Result<()> {
             assert_eq!(answers.lines().count(), expected.lines().count());
         }
     }
+    Ok(())
+}
+
+/// Columns and indexes of every table, as SQLite sees them.
+fn structure(path: &Path) -> Vec<String> {
+    let file = Connection::open(path).expect("the file");
+    let query = "SELECT 'column', m.name, c.cid, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk \
+                 FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' \
+                 UNION ALL \
+                 SELECT 'index', i.name, x.seqno, x.name, m.name, i.partial, i.origin, x.desc \
+                 FROM sqlite_schema m, pragma_index_list(m.name) i, pragma_index_xinfo(i.name) x \
+                 WHERE m.type = 'table' ORDER BY 1, 2, 3";
+    let mut statement = file.prepare(query).expect("a statement");
+    let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<String> {
+        let values = (0..8).map(|n| row.get_ref(n).map(|value| format!("{value:?}")));
+        Ok(values.collect::<Result<Vec<_>, _>>()?.join(" "))
+    };
+    let rows = statement.query_map([], row).expect("an answer");
+    rows.collect::<Result<_, _>>().expect("rows")
+}
+
+#[tokio::test]
+async fn every_version_becomes_this_one() -> Result<()> {
+    let (_folder, new) = folder();
+    filled(&new).await?;
+    for version in versions() {
+        let (_folder, path) = folder();
+        fixture(version, &path);
+        drop(open(&path, &ManualClock::new(), "one").await?);
+        assert_eq!(structure(&path), structure(&new), "of version {version}");
+        let file = Connection::open(&path).expect("the file");
+        assert_eq!(
+            self::version(&file),
+            self::version(&Connection::open(&new).expect("it"))
+        );
+        let lanes: Vec<String> = file
+            .prepare("SELECT DISTINCT queue FROM lanes ORDER BY queue")
+            .expect("a statement")
+            .query_map([], |row| row.get(0))
+            .expect("an answer")
+            .collect::<Result<_, _>>()
+            .expect("lanes");
+        // The lane that lost its last task has gone.
+        assert_eq!(lanes, ["queue"], "of version {version}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn work_goes_on_in_a_file_of_every_version() -> Result<()> {
+    for version in versions() {
+        let (_folder, path) = folder();
+        fixture(version, &path);
+        let clock = ManualClock::new();
+        clock.advance(AGE);
+        let store = open(&path, &clock, "one").await?;
+        // What is remembered is answered again.
+        assert!(store.commit_one(counted()?).await?.repeated);
+        let again = store.claim(next(100)?).await?.tasks;
+        assert_eq!(
+            again.iter().map(|task| task.id()).collect::<Vec<_>>(),
+            [id(2)]
+        );
+        // The log goes on where it was.
+        let log = |cursor| Logs {
+            task: id(2),
+            level: Level::Debug,
+            cursor,
+            limit: 10,
+        };
+        let read = store.logs(log(None)).await?;
+        assert_eq!(read.lines.len(), 2);
+        let lines = vec![
+            said(21, Level::Info, "a line that is there"),
+            said(22, Level::Info, "new"),
+        ];
+        let holder = held(2, 1)?;
+        store.write(Write::Log(Log { holder, lines })).await?;
+        let since = store.logs(log(Some(read.next))).await?.lines;
+        let since: Vec<_> = since
+            .iter()
+            .map(|line| line.line.message.as_str())
+            .collect();
+        assert_eq!(since, ["new"]);
+        // Tasks go on where they were.
+        let complete = || Ending::Complete { result: None };
+        store.settle(held(2, 1)?, complete()).await?;
+        let taken = store.claim(next(101)?).await?.tasks;
+        assert_eq!(taken[0].id(), id(3));
+        store.settle(held(3, 1)?, complete()).await?;
+        store.settle(held(9, 1)?, complete()).await?;
+        assert_eq!(
+            store.task(id(14)).await?.expect("it").status,
+            Status::Pending
+        );
+        clock.advance(HOUR);
+        let swept = store
+            .sweep(10, &Ids::seeded(1, Arc::new(clock.clone())))
+            .await?;
+        assert_eq!(
+            (swept.promoted, swept.records, swept.errors),
+            (2, 2, vec![])
+        );
+        // Everything that is old goes, each by its own age.
+        let compact = Compact {
+            tasks: [Status::Completed, Status::Failed, Status::Cancelled]
+                .map(|status| (status, HOUR + AGE))
+                .into(),
+            groups: Some(HOUR),
+            history: Some(HOUR + AGE),
+            logs: Some(HOUR + AGE),
+            limit: 100,
+        };
+        let done = store.compact(compact).await?;
+        assert_eq!((done.tasks, done.groups, done.lines), (3, 1, 2), "{done:?}");
+        assert_eq!((done.entries, done.remembered, done.more), (31, 3, false));
+        let two = open(&path, &clock, "two").await?;
+        assert_eq!(two.counts(Counts::default()).await?[0].by_status.len(), 6);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_line_of_version_1_that_cannot_be_read_stays_with_its_task() -> Result<()> {
+    let (_folder, path) = folder();
+    fixture(1, &path);
+    let broken = Connection::open(&path).expect("the file").execute(
+        "UPDATE logs SET line = x'c1' WHERE level = 3 AND ns = 1",
+        [],
+    );
+    assert_eq!(broken, Ok(1));
+    let clock = ManualClock::new();
+    clock.advance(AGE);
+    let store = open(&path, &clock, "one").await?;
+    let compact = Compact {
+        logs: Some(AGE),
+        limit: 100,
+        ..Compact::default()
+    };
+    assert_eq!(store.compact(compact).await?.lines, 2);
+    let logs = Logs {
+        task: id(2),
+        level: Level::Debug,
+        cursor: None,
+        limit: 10,
+    };
+    assert!(matches!(store.logs(logs).await, Err(Error::Corrupt(_))));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_leaves_the_file_as_it_was() -> Result<()> {
+    let (_folder, path) = folder();
+    fixture(1, &path);
+    let before = dumped(&path);
+    let file = Connection::open(&path).expect("the file");
+    // The name that the migration needs, after its first steps.
+    file.execute_batch("CREATE TABLE logs_1 (x)")
+        .expect("a table");
+    let clock = ManualClock::new();
+    let error = open(&path, &clock, "one")
+        .await
+        .expect_err("a name is taken");
+    assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    file.execute_batch("DROP TABLE logs_1").expect("no table");
+    assert_eq!(dumped(&path), before);
+    assert!(open(&path, &clock, "one").await.is_ok());
     Ok(())
 }
