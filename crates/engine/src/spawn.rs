@@ -2,12 +2,21 @@
 
 use std::future::Future;
 
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
 
-/// Runs a future beside the others, on the runtime of the caller.
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn spawn<T: Send + 'static>(
-    future: impl Future<Output = T> + Send + 'static,
-) -> JoinHandle<T> {
-    tokio::spawn(future)
+/// Runs futures beside the others, on one runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawner(Handle);
+
+impl Spawner {
+    /// Spawns on the runtime of the caller, which must be inside one.
+    pub(crate) fn current() -> Self {
+        Self(Handle::current())
+    }
+
+    /// Runs a future. If the runtime has ended, it is dropped.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(future);
+    }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::decorate::{Around, Committing, Method};
+use crate::decorate::{Around, Method};
 use crate::error::{Applied, Error, Result, Unavailable};
 use crate::ids::Ids;
-use crate::store::{Commit, Receipt};
+use crate::store::Receipt;
 
 /// What can go wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,10 +185,6 @@ impl Around for Faults {
                 call().await
             }
         }
-    }
-
-    fn take_over(&self, commits: Vec<Commit>) -> Result<Committing, Vec<Commit>> {
-        Err(commits)
     }
 
     fn committed(&self, _: &[Result<Receipt>]) {}

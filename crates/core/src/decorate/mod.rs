@@ -7,7 +7,6 @@ mod observe;
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -94,15 +93,9 @@ pub trait Around: fmt::Debug + Send + Sync + 'static {
         C: Fn() -> F + Send + Sync,
         F: Future<Output = Result<T>> + Send;
 
-    /// Takes over commits, or hands them back to be made as one call like any other.
-    fn take_over(&self, commits: Vec<Commit>) -> Result<Committing, Vec<Commit>>;
-
     /// Sees what became of each commit.
     fn committed(&self, results: &[Result<Receipt>]);
 }
-
-/// Commits that were taken over, on their way.
-pub type Committing = Pin<Box<dyn Future<Output = Vec<Result<Receipt>>> + Send>>;
 
 /// A store with something around it.
 #[derive(Clone, Debug)]
@@ -182,15 +175,10 @@ impl<A: Around> Store for Decorated<A> {
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Receipt>> {
-        let results = match self.around.take_over(commits) {
-            Ok(committing) => committing.await,
-            Err(commits) => {
-                let call = || async { Ok(self.inner.commit(commits.clone()).await) };
-                match self.around.around(Method::Commit, call).await {
-                    Ok(results) => results,
-                    Err(error) => vec![Err(error); commits.len()],
-                }
-            }
+        let call = || async { Ok(self.inner.commit(commits.clone()).await) };
+        let results = match self.around.around(Method::Commit, call).await {
+            Ok(results) => results,
+            Err(error) => vec![Err(error); commits.len()],
         };
         self.around.committed(&results);
         results

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::decorate::{Around, Committing, Method};
+use crate::decorate::{Around, Method};
 use crate::error::{Error, Result};
-use crate::store::{Commit, Receipt, Store};
+use crate::store::{Receipt, Store};
 
 /// Measures and traces the calls of a store.
 #[derive(Clone, Debug)]
@@ -75,10 +75,6 @@ impl Around for Observe {
         )
         .record(took.as_secs_f64());
         result
-    }
-
-    fn take_over(&self, commits: Vec<Commit>) -> Result<Committing, Vec<Commit>> {
-        Err(commits)
     }
 
     fn committed(&self, results: &[Result<Receipt>]) {

@@ -282,7 +282,7 @@ impl Check for Commit {
 }
 
 impl Commit {
-    /// About how many bytes it takes.
+    /// About how many bytes it takes, by its values.
     pub fn size(&self) -> usize {
         self.writes.iter().map(Write::size).sum::<usize>()
             + self.guards.iter().map(guard_size).sum::<usize>()
