@@ -184,7 +184,7 @@ fn migrate_2(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("DROP TABLE logs_1")
 }
 
-fn failed(error: rusqlite::Error) -> Error {
+pub(crate) fn failed(error: rusqlite::Error) -> Error {
     match from_sqlite(&error, Applied::No) {
         Error::Unavailable(Unavailable { applied, cause }) => Error::Unavailable(Unavailable {
             applied,

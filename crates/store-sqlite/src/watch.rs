@@ -10,6 +10,7 @@ use crate::codec::unsigned;
 use crate::config::Config;
 use crate::error::Answer;
 use crate::hints::Hints;
+use crate::threads::Patience;
 use crate::turnstile::Turnstile;
 use crate::{schema, threads};
 
@@ -18,6 +19,10 @@ const LOG_PAGES: i64 = 4_000;
 /// Past so many, it makes writers wait while it moves the last of them, so that the log begins anew:
 /// it must not grow for ever.
 const LOG_PAGES_MAX: i64 = 20_000;
+/// How long writers may have to wait for that.
+const BEGIN_ANEW_MAX: Duration = Duration::from_millis(20);
+/// How many looks are left out at most after readers were in the way.
+const LEAVE_OUT_MAX: u32 = 63;
 
 /// Keeps the watcher alive as long as somebody holds it.
 #[derive(Debug)]
@@ -28,7 +33,15 @@ impl Watching {
         let alive = Arc::new(());
         let watched = Arc::downgrade(&alive);
         let connection = schema::open_watcher(config)?;
-        let turnstile = Turnstile::open(config)?;
+        // Who moves the log waits by itself.
+        let mover = schema::open_watcher(config)?;
+        mover.busy_timeout(Duration::ZERO).map_err(schema::failed)?;
+        let mut mover = Mover {
+            connection: mover,
+            turnstile: Turnstile::open(config)?,
+            leave_out: 0,
+            left_out: 0,
+        };
         let poll = config.poll;
         threads::start("watcher", move || {
             let mut version = 0;
@@ -39,7 +52,9 @@ impl Watching {
                         if let Err(fault) = look(&connection, &hints) {
                             tracing::warn!(?fault, "cannot look for what others wrote");
                         }
-                        check_point(&connection, &turnstile);
+                        if let Err(error) = mover.look() {
+                            tracing::warn!(%error, "the write-ahead log cannot be moved");
+                        }
                     }
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "cannot look for what others wrote"),
@@ -69,33 +84,68 @@ fn look(connection: &Connection, hints: &Hints) -> Answer<()> {
     Ok(())
 }
 
-/// Readers and writers go on while most of the log is moved.
-fn check_point(connection: &Connection, turnstile: &Turnstile) {
-    let run = |mode: &str| {
-        connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-            row.get::<_, i64>(1)
+/// Moves the write-ahead log into the file.
+struct Mover {
+    connection: Connection,
+    turnstile: Turnstile,
+    /// How many looks to leave out, because somebody who reads for long kept the log from
+    /// beginning anew: writers must not wait for that again and again.
+    leave_out: u32,
+    left_out: u32,
+}
+
+impl Mover {
+    /// Readers and writers go on while most of the log is moved.
+    fn look(&mut self) -> rusqlite::Result<()> {
+        if self.check_point("NOOP")?.pages < LOG_PAGES {
+            return Ok(());
+        }
+        let moved = self.check_point("PASSIVE")?;
+        if moved.pages <= LOG_PAGES_MAX {
+            return Ok(());
+        }
+        if self.left_out < self.leave_out {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let begun_anew = self.begin_anew()?;
+        self.left_out = 0;
+        self.leave_out = match begun_anew {
+            true => 0,
+            false => (self.leave_out * 2 + 1).min(LEAVE_OUT_MAX),
+        };
+        Ok(())
+    }
+
+    /// Nobody begins to write while this moves the last pages. Whether nobody still read old ones.
+    fn begin_anew(&self) -> rusqlite::Result<bool> {
+        let mut patience = Patience::new(BEGIN_ANEW_MAX);
+        self.turnstile.through(|| {
+            loop {
+                if !self.check_point("RESTART")?.busy {
+                    return Ok(true);
+                }
+                if !patience.wait() {
+                    return Ok(false);
+                }
+            }
         })
-    };
-    let moved = match log_pages(connection) {
-        Ok(pages) if pages < LOG_PAGES => return,
-        Ok(_) => run("PASSIVE"),
-        Err(error) => Err(error),
-    };
-    let moved = moved.and_then(|pages| match pages > LOG_PAGES_MAX {
-        // Somebody who reads for long keeps the log from beginning anew: then writers must not
-        // wait, and it is tried again after the next look.
-        true => turnstile.through(|| {
-            connection.busy_timeout(Duration::ZERO)?;
-            run("RESTART")
-        }),
-        false => Ok(pages),
-    });
-    if let Err(error) = moved {
-        tracing::warn!(%error, "the write-ahead log cannot be moved");
+    }
+
+    fn check_point(&self, mode: &str) -> rusqlite::Result<CheckPoint> {
+        let statement = format!("PRAGMA wal_checkpoint({mode})");
+        self.connection.query_row(&statement, [], |row| {
+            Ok(CheckPoint {
+                busy: row.get(0)?,
+                pages: row.get(1)?,
+            })
+        })
     }
 }
 
-/// How many pages are in the log, without moving any.
-fn log_pages(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1))
+struct CheckPoint {
+    /// Somebody was in the way.
+    busy: bool,
+    /// How many pages are in the log.
+    pages: i64,
 }
