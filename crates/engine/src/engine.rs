@@ -5,6 +5,8 @@ use std::sync::Arc;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::{Ids, Store};
 
+use crate::worker::{Worker, WorkerBuilder};
+
 /// A store with the clock and the source of ids that go with it. Cloning it is cheap.
 ///
 /// ```
@@ -34,6 +36,11 @@ impl Engine {
     /// With this clock and these ids: for tests and simulation.
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
         Self { store, clock, ids }
+    }
+
+    /// A worker of this name on this store.
+    pub fn worker(&self, name: impl Into<String>) -> WorkerBuilder {
+        Worker::builder(self.clone(), name)
     }
 
     /// The store.

@@ -1,10 +1,17 @@
 //! What Plimsoll builds on its storage port, written once for every store.
 //!
 //! - [`GroupCommit`] merges what concurrent callers commit, renew and claim into few store calls.
+//! - [`Worker`] runs handlers for tasks.
+//! - [`Sweeper`] decides what time has made ready.
 
 mod engine;
 mod group_commit;
+mod signals;
 mod spawn;
+mod sweeper;
+pub mod worker;
 
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
+pub use sweeper::Sweeper;
+pub use worker::Worker;

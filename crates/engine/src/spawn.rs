@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 /// Runs futures beside the others, on one runtime.
 #[derive(Clone, Debug)]
@@ -19,4 +20,13 @@ impl Spawner {
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(future);
     }
+}
+
+/// Runs a future beside the others, until the set is dropped.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn spawn_into<T: Send + 'static>(
+    set: &mut JoinSet<T>,
+    future: impl Future<Output = T> + Send + 'static,
+) {
+    set.spawn(future);
 }

@@ -14,6 +14,7 @@ mod url;
 use std::sync::Arc;
 
 pub use plimsoll_core::*;
+pub use plimsoll_engine::{Engine, Sweeper, Worker, worker};
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
 
@@ -55,7 +56,22 @@ impl Plimsoll {
         Ok(Self { opened })
     }
 
-    /// A handle to a namespace.
+    /// Tasks and workers of a namespace.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let engine = plimsoll::Plimsoll::open("memory:")?.engine("orders").await?;
+    /// let worker = engine.worker("w1").queue("mail").handle("send", async || {}).build()?;
+    /// assert_eq!(worker.run_until_empty().await?.started, 0);
+    /// # Ok::<(), plimsoll::Error>(()) }).unwrap();
+    /// ```
+    pub async fn engine(&self, namespace: &str) -> Result<Engine> {
+        Ok(Engine::new(
+            self.namespace(Namespace::new(namespace)?).await?,
+        ))
+    }
+
+    /// The store of a namespace, for who wants to build on the port itself.
     pub async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
         match &self.opened {
             Opened::Memory(memory) => Ok(Arc::new(memory.open(namespace))),

@@ -1,0 +1,276 @@
+//! Puts a worker together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::error::Problem;
+use plimsoll_core::limits::{DURATION_MAX, LEASE_MAX};
+use plimsoll_core::store::FailRetry;
+use plimsoll_core::task::{Lane, Task, Worker as WorkerId};
+use plimsoll_core::{Invalid, Name};
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service};
+
+use super::driver::Parts;
+use super::handler::{Served, Settled};
+use super::settings::Settings;
+use super::stats::Stats;
+use super::{Answer, Context, Failure, Handler, HandlerService, States, Worker};
+use crate::Engine;
+
+/// The shortest lease a worker can renew in time.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+
+type Delay = dyn Fn(&Task, &Failure) -> Option<Duration> + Send + Sync;
+
+/// A function that says when a failed task is tried again, instead of its policy.
+#[derive(Clone)]
+pub(super) struct Backoff(Arc<Delay>);
+
+impl Backoff {
+    pub(super) fn apply(&self, task: &Task, failure: &mut Failure) {
+        if failure.retry == FailRetry::Policy
+            && let Some(delay) = (self.0)(task, failure)
+        {
+            failure.retry = FailRetry::After(delay);
+        }
+    }
+}
+
+type Check = fn(&States) -> Result<(), Invalid>;
+type Wrap = Box<dyn Fn(HandlerService) -> HandlerService + Send>;
+
+/// Puts a worker together: see [`Worker`].
+pub struct WorkerBuilder {
+    engine: Engine,
+    name: String,
+    queues: Vec<String>,
+    handlers: Vec<(String, HandlerService, Check)>,
+    limits: Vec<(String, usize)>,
+    backoffs: Vec<(String, Backoff)>,
+    states: States,
+    layers: Vec<Wrap>,
+    settings: Settings,
+    sweeps: bool,
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<&str> = self
+            .handlers
+            .iter()
+            .map(|(kind, ..)| kind.as_str())
+            .collect();
+        f.debug_struct("WorkerBuilder")
+            .field("name", &self.name)
+            .field("queues", &self.queues)
+            .field("kinds", &kinds)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WorkerBuilder {
+    pub(super) fn new(engine: Engine, name: impl Into<String>) -> Self {
+        Self {
+            engine,
+            name: name.into(),
+            queues: Vec::new(),
+            handlers: Vec::new(),
+            limits: Vec::new(),
+            backoffs: Vec::new(),
+            states: States::default(),
+            layers: Vec::new(),
+            settings: Settings::default(),
+            sweeps: true,
+        }
+    }
+
+    /// Works on this queue. May be called for several.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push(queue.into());
+        self
+    }
+
+    /// Works on tasks of this kind with this handler.
+    pub fn handle<H: Handler<A>, A: 'static>(
+        mut self,
+        kind: impl Into<String>,
+        handler: H,
+    ) -> Self {
+        let service = BoxCloneSyncService::new(Served::new(handler));
+        self.handlers.push((kind.into(), service, H::check));
+        self
+    }
+
+    /// Shares something with all handlers, which ask for it as `State<T>`.
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        self.states.insert(state);
+        self
+    }
+
+    /// Runs this many handlers at the same time.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency;
+        self
+    }
+
+    /// Runs at most this many handlers of this kind at the same time, and claims none ahead.
+    pub fn concurrency_of(mut self, kind: impl Into<String>, concurrency: usize) -> Self {
+        self.limits.push((kind.into(), concurrency));
+        self
+    }
+
+    /// Decides when a failed task of this kind is tried again; `None`: as the task's policy says.
+    /// How often is still the policy's.
+    pub fn backoff(
+        mut self,
+        kind: impl Into<String>,
+        delay: impl Fn(&Task, &Failure) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.backoffs.push((kind.into(), Backoff(Arc::new(delay))));
+        self
+    }
+
+    /// Wraps every handler in a layer. The first layer is the outermost. What a layer answers as
+    /// an error is a failure of the task.
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<HandlerService> + Send + 'static,
+        L::Service: Service<Context, Response = Answer> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Context>>::Error: fmt::Display,
+        <L::Service as Service<Context>>::Future: Send + 'static,
+    {
+        let wrap = move |service| BoxCloneSyncService::new(Settled(layer.layer(service)));
+        self.layers.push(Box::new(wrap));
+        self
+    }
+
+    /// Changes how the worker works.
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Whether the worker also decides what is due and what ran out, which is the default. If none
+    /// of the workers does, something else must.
+    pub fn sweeps(mut self, sweeps: bool) -> Self {
+        self.sweeps = sweeps;
+        self
+    }
+
+    /// Checks everything and makes the worker.
+    pub fn build(self) -> Result<Worker, Invalid> {
+        self.check_settings()?;
+        let queues = (self.queues.iter())
+            .map(|queue| Name::for_field("queue", queue))
+            .collect::<Result<Vec<_>, _>>()?;
+        if queues.is_empty() {
+            let missing = "name a queue to work on".into();
+            return Err(Invalid::new("queue", Problem::Missing(missing)));
+        }
+        let mut services = BTreeMap::new();
+        for (kind, service, check) in self.handlers {
+            check(&self.states)
+                .map_err(|invalid| invalid.within(format_args!("handler {kind}")))?;
+            let wrapped = (self.layers.iter().rev()).fold(service, |inner, wrap| wrap(inner));
+            let kind = Name::for_field("kind", &kind)?;
+            if services.insert(kind.clone(), wrapped).is_some() {
+                return Err(Invalid::new("kind", Problem::Repeated(kind.to_string())));
+            }
+        }
+        if services.is_empty() {
+            let missing = "give a handler for at least one kind".into();
+            return Err(Invalid::new("handler", Problem::Missing(missing)));
+        }
+        let known = |field: &str, kind: &str| -> Result<Name, Invalid> {
+            let name = Name::for_field(field, kind)?;
+            if !services.contains_key(&name) {
+                let missing = format!("no handler for {kind}");
+                return Err(Invalid::new(field, Problem::Missing(missing.into())));
+            }
+            Ok(name)
+        };
+        let mut limits = BTreeMap::new();
+        for (kind, limit) in &self.limits {
+            at_least_one("concurrency_of", *limit)?;
+            limits.insert(known("concurrency_of", kind)?, *limit);
+        }
+        let mut backoffs = BTreeMap::new();
+        for (kind, backoff) in &self.backoffs {
+            backoffs.insert(known("backoff", kind)?, backoff.clone());
+        }
+        let lane = |queue: &Name, kind: &Name| Lane {
+            queue: queue.clone(),
+            kind: kind.clone(),
+        };
+        let lanes = (queues.iter())
+            .flat_map(|queue| services.keys().map(move |kind| lane(queue, kind)))
+            .collect();
+        let id = WorkerId {
+            name: Name::for_field("worker", &self.name)?,
+            incarnation: self.engine.ids().incarnation(),
+        };
+        Ok(Worker::new(
+            Parts {
+                engine: self.engine,
+                id,
+                settings: self.settings,
+                lanes,
+                services,
+                limits,
+                backoffs,
+                states: Arc::new(self.states),
+                stats: Stats::default(),
+            },
+            self.sweeps,
+        ))
+    }
+
+    fn check_settings(&self) -> Result<(), Invalid> {
+        let settings = &self.settings;
+        at_least_one("concurrency", settings.concurrency)?;
+        between("lease", settings.lease, LEASE_MIN, LEASE_MAX)?;
+        let least = Duration::from_millis(1);
+        between("poll", settings.poll, least, DURATION_MAX)?;
+        for (field, duration) in [
+            ("cancel_grace", settings.cancel_grace),
+            ("drain_soft", settings.drain_soft),
+            ("drain_hard", settings.drain_hard),
+        ] {
+            between(field, duration, Duration::ZERO, DURATION_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+fn at_least_one(field: &str, number: usize) -> Result<(), Invalid> {
+    if number == 0 {
+        return Err(Invalid::new(
+            field,
+            Problem::OutOfRange {
+                value: "0".into(),
+                min: "1".into(),
+                max: usize::MAX.to_string(),
+            },
+        ));
+    }
+    Ok(())
+}
+
+fn between(field: &str, value: Duration, min: Duration, max: Duration) -> Result<(), Invalid> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let show = |duration: Duration| format!("{duration:?}");
+    Err(Invalid::new(
+        field,
+        Problem::OutOfRange {
+            value: show(value),
+            min: show(min),
+            max: show(max),
+        },
+    ))
+}

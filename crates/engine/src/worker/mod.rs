@@ -1,0 +1,190 @@
+//! Workers: handlers by kind, run for as long as there are tasks.
+//!
+//! A handler is an async function. Its arguments say what it needs ([`FromTask`]): the payload as
+//! [`Json`] or `Bytes`, what all handlers share as [`State`], the task at hand as [`Context`]. What
+//! it answers says what becomes of the task ([`IntoAnswer`]).
+//!
+//! A worker holds no more than it can start soon, settles and claims in one round trip, renews its
+//! leases in the background, and asks handlers to stop before a lease could end. Middleware is
+//! [tower layers](WorkerBuilder::layer).
+
+mod answer;
+mod builder;
+mod context;
+mod desk;
+mod driver;
+mod extract;
+mod handler;
+mod settings;
+mod settle;
+mod stats;
+
+use plimsoll_core::task::Worker as WorkerId;
+use plimsoll_core::{Error, Result};
+use tokio::sync::watch;
+
+pub use answer::{Answer, Completion, Failure, IntoAnswer};
+pub use builder::WorkerBuilder;
+pub use context::{Cause, Context};
+pub use extract::{FromTask, Json, State, States};
+pub use handler::{Handler, HandlerService};
+pub use settings::Settings;
+pub use stats::{Stats, Summary};
+
+use driver::{Driver, Parts};
+
+use crate::{Engine, Sweeper};
+
+/// Runs handlers for the tasks of some queues.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use plimsoll_core::{Memory, Namespace, StoreExt, task::{Lane, NewTask, Status}};
+/// use plimsoll_engine::worker::{Failure, Json, Worker};
+/// use plimsoll_engine::Engine;
+///
+/// async fn double(Json(number): Json<u32>) -> Result<Json<u32>, Failure> {
+///     Ok(Json(number.checked_mul(2).ok_or("too large")?))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+/// let task = NewTask::new(engine.ids().task(), Lane::new("numbers", "double")?, "21");
+/// let id = engine.store().submit(task).await?.id;
+///
+/// let worker = Worker::builder(engine.clone(), "w1")
+///     .queue("numbers")
+///     .handle("double", double)
+///     .build()?;
+/// let summary = worker.run_until_empty().await?;
+/// assert_eq!(summary.completed, 1);
+/// let task = engine.store().task(id).await?.unwrap();
+/// assert_eq!((task.status, task.result.as_deref()), (Status::Completed, Some(&b"42"[..])));
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+pub struct Worker {
+    parts: Parts,
+    sweeps: bool,
+    stop: watch::Sender<Stop>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("id", &self.parts.id)
+            .field("lanes", &self.parts.lanes)
+            .field("settings", &self.parts.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a worker goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    Go,
+    Drain,
+    Now,
+}
+
+/// Ends a worker from outside.
+#[derive(Clone, Debug)]
+pub struct Stopper(watch::Sender<Stop>);
+
+impl Stopper {
+    /// Claims nothing more, gives back what has not been started, lets handlers end; asks them to
+    /// stop at the soft deadline and drops them at the hard one.
+    pub fn drain(&self) {
+        self.raise(Stop::Drain);
+    }
+
+    /// Drops all handlers and gives their tasks back.
+    pub fn now(&self) {
+        self.raise(Stop::Now);
+    }
+
+    fn raise(&self, to: Stop) {
+        self.0.send_if_modified(|stop| {
+            let further = to > *stop;
+            *stop = to.max(*stop);
+            further
+        });
+    }
+}
+
+impl Worker {
+    /// A worker of this name. Every start of it is another life, which inherits nothing.
+    pub fn builder(engine: Engine, name: impl Into<String>) -> WorkerBuilder {
+        WorkerBuilder::new(engine, name)
+    }
+
+    fn new(parts: Parts, sweeps: bool) -> Self {
+        let (stop, _) = watch::channel(Stop::Go);
+        Self {
+            parts,
+            sweeps,
+            stop,
+        }
+    }
+
+    /// Its name and this life of it.
+    pub fn id(&self) -> &WorkerId {
+        &self.parts.id
+    }
+
+    /// Ends it from outside.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// What it does, for others to look at while it runs.
+    pub fn stats(&self) -> Stats {
+        self.parts.stats.clone()
+    }
+
+    /// Works until its [`Stopper`] says otherwise.
+    pub async fn run(self) -> Result<Summary> {
+        let sweeper = self.sweeps.then(|| Sweeper::new(self.parts.engine.clone()));
+        let stopped = self.stop.subscribe();
+        let work = Driver::new(self.parts, false).run(stopped);
+        let sweep = async {
+            match sweeper {
+                Some(sweeper) => sweeper.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            summary = work => summary,
+            () = sweep => Err(Error::Closed),
+        }
+    }
+
+    /// Works until SIGTERM or an interrupt, then drains. A second signal stops it at once.
+    pub async fn run_until_signal(self) -> Result<Summary> {
+        let stopper = self.stopper();
+        let mut signals = crate::signals::Signals::listen()?;
+        let work = self.run();
+        tokio::pin!(work);
+        let mut heard = 0;
+        loop {
+            tokio::select! {
+                biased;
+                summary = &mut work => return summary,
+                () = signals.next() => {
+                    heard += 1;
+                    if heard == 1 { stopper.drain() } else { stopper.now() }
+                }
+            }
+        }
+    }
+
+    /// Works until there is nothing to be had. Tasks that are due later are left.
+    pub async fn run_until_empty(self) -> Result<Summary> {
+        let stopped = self.stop.subscribe();
+        if self.sweeps {
+            let sweeper = Sweeper::new(self.parts.engine.clone());
+            while sweeper.sweep_once().await?.more {}
+        }
+        Driver::new(self.parts, true).run(stopped).await
+    }
+}
