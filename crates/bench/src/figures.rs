@@ -167,6 +167,7 @@ fn word(durability: Durability) -> &'static str {
 }
 
 /// How long calls took.
+#[derive(Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {

@@ -9,6 +9,7 @@ mod figures;
 mod io;
 mod parallel;
 mod records;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,7 @@ enum Kind {
     Cycle(cycle::Cycle),
     Claims(claims::Claims),
     Records(records::Records),
+    Work(work::Work),
 }
 
 /// How much to do.
@@ -94,7 +96,13 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: false,
         kind: Kind::Records(records),
     });
-    cycles.chain(records).chain(claims).collect()
+    let works = work::works(scale).into_iter().map(|work| Workload {
+        name: work.name.clone(),
+        about: work.about,
+        full_only: false,
+        kind: Kind::Work(work),
+    });
+    cycles.chain(works).chain(records).chain(claims).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -117,6 +125,7 @@ pub async fn run(
         Kind::Cycle(cycle) => cycle.run(bench).await?,
         Kind::Claims(claims) => claims.run(bench).await?,
         Kind::Records(records) => records.run(bench).await?,
+        Kind::Work(work) => work.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))
 }

@@ -23,6 +23,8 @@ fn memory() -> Result<Arc<dyn Store>> {
 /// Those that are over in a moment: all but claims beside a large backlog.
 fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
+    // Workers that wait ask nothing in no time: they have a test of their own.
+    let all = all.filter(|w| w.name != "waiting");
     all.filter(|w| !w.name.starts_with("claim") || w.name.ends_with("-1k"))
 }
 
@@ -61,6 +63,9 @@ fn operations(name: &str) -> u64 {
         "key-while-active" | "key-for-a-day" | "key-forever" => TASKS / 2,
         "merge" | "swap" | "tail" => TASKS / 2,
         "scan" => 1,
+        "start-idle" => TASKS / 40,
+        "start-half" => TASKS / 4,
+        _ if name.starts_with("work-") => TASKS,
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
         _ => panic!("{name} is new: how many operations does it do?"),
@@ -239,6 +244,8 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
             }
+            // Workers repeat what failed; a caller does not.
+            _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
             // The worker must not wait for a task that a caller failed to submit.
             _ => vec![commits, (Method::Commit, 10), (Method::Exchange, 2)],
         };
@@ -248,6 +255,19 @@ async fn a_call_that_fails_ends_the_workload() {
             assert!(failed, "{name}, {method} {call}: {ended:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn workers_that_wait_for_no_time_end_at_once() -> Result<()> {
+    let all = workloads(Scale::tasks(TASKS));
+    let waiting = all
+        .iter()
+        .find(|w| w.name == "waiting")
+        .expect("it is there");
+    let found = in_time(waiting, memory()?).await?;
+    assert_eq!(found.operation, "store call");
+    assert_eq!(found.number("workers"), Some(10));
+    Ok(())
 }
 
 #[tokio::test]
