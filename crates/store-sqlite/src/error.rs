@@ -48,7 +48,9 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error, applied: Applied) -> Error {
                 format!("the file is damaged: it is too short ({error})").into(),
             );
         }
-        Some(ErrorCode::SystemIoFailure) => "the disk reports an error: check it",
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk reports an error: check it, and that it is not full"
+        }
         Some(ErrorCode::NotADatabase) => {
             return Error::Corrupt(format!("this is not a database of ours: {error}").into());
         }

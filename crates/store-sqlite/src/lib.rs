@@ -25,6 +25,7 @@ mod config;
 mod error;
 mod hints;
 mod lanes;
+mod mover;
 mod read;
 mod readers;
 mod rows;

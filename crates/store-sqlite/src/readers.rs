@@ -18,7 +18,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 pub(crate) struct Readers {
     jobs: mpsc::Sender<Job>,
     /// Room in the queue.
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
 
 impl Readers {
@@ -38,7 +38,7 @@ impl Readers {
                 }
             })?;
         }
-        let room = Semaphore::new(config.queue_max.max(1));
+        let room = Arc::new(Semaphore::new(config.queue_max.max(1)));
         Ok(Self { jobs, room })
     }
 
@@ -48,9 +48,11 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Answer<T> + Send + 'static,
     {
-        let _room = self.room.acquire().await.map_err(|_| Error::Closed)?;
+        let room = self.room.clone().acquire_owned().await;
+        let room = room.map_err(|_| Error::Closed)?;
         let (reply, answer) = oneshot::channel();
         let job = move |connection: &mut Connection| {
+            let _room = room;
             if reply.is_closed() {
                 // Nobody waits for it any more.
                 return;

@@ -12,6 +12,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::codec::decode;
 use crate::config::Config;
 use crate::error::from_sqlite;
+use crate::mover::LOG_PAGES_MAX;
 
 /// Marks a file as ours: "Plim".
 const APPLICATION_ID: i64 = 0x506c_696d;
@@ -64,7 +65,12 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
         ));
     }
     pragma(&connection, "synchronous", synchronous)?;
+    // Where a plain fsync does not reach the disk, this does.
+    pragma(&connection, "fullfsync", "1")?;
     pragma(&connection, "wal_autocheckpoint", "0")?;
+    // A log that had to grow gives the room back once it begins anew.
+    let log_bytes = LOG_PAGES_MAX * number(&connection, "page_size")?;
+    pragma(&connection, "journal_size_limit", &log_bytes.to_string())?;
     pragma(&connection, "cache_size", "-16384")?;
     pragma(&connection, "temp_store", "MEMORY")?;
     migrate(&mut connection)?;

@@ -84,7 +84,17 @@ impl Writer {
         let (calls, queue) = mpsc::channel(config.queue_max.max(1));
         let turnstile = Turnstile::open(config)?;
         // One after another: SQLite does not wait for the lock when it changes to the log.
-        let connection = turnstile.through(|| schema::open_writer(config))?;
+        let mut patience = Patience::new(config.busy_timeout);
+        let opened = turnstile.through(&mut patience, |_| schema::open_writer(config));
+        let connection = match opened {
+            Ok(connection) => connection,
+            Err(error) => {
+                if matches!(error, Error::Unsupported(_) | Error::Corrupt(_)) {
+                    turnstile.remove(config);
+                }
+                return Err(error);
+            }
+        };
         let mut thread = Thread {
             connection,
             turnstile,
@@ -171,7 +181,7 @@ impl Thread {
     /// Takes the file's lock.
     fn begin(&self) -> Answer<()> {
         let mut patience = Patience::new(self.busy_timeout);
-        self.turnstile.through(|| {
+        self.turnstile.through(&mut patience, |patience| {
             loop {
                 match self.connection.execute_batch("BEGIN IMMEDIATE") {
                     Ok(()) => return Ok(()),

@@ -64,7 +64,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() -> Result<()>
 
 #[tokio::test]
 async fn a_database_of_another_program_is_refused_and_left_alone() -> Result<()> {
-    let (_folder, path) = folder();
+    let (folder, path) = folder();
     let other = foreign(&path);
     other
         .execute_batch("CREATE TABLE theirs (x)")
@@ -76,6 +76,10 @@ async fn a_database_of_another_program_is_refused_and_left_alone() -> Result<()>
         .pragma_query_value(None, "journal_mode", |row| row.get(0))
         .expect("a mode");
     assert_eq!(mode, "delete");
+    let files = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(files, 1, "nothing is left beside it");
     Ok(())
 }
 

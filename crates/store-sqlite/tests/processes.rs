@@ -197,6 +197,19 @@ fn killed() -> Result<(), Failed> {
 
 /// Every acknowledged commit is there, and the books agree with each other.
 async fn check_books(path: &Path, acknowledged: BTreeMap<TaskId, &str>) -> Result<()> {
+    let looker = rusqlite::Connection::open(path).expect("SQLite opens it");
+    let ask = |question: &str| -> String {
+        let answer = looker.query_row(question, [], |row| row.get(0));
+        answer.expect("an answer")
+    };
+    assert_eq!(ask("PRAGMA integrity_check"), "ok");
+    let orphans = "SELECT count(*) || '' FROM specs WHERE id NOT IN \
+                   (SELECT id FROM tasks UNION ALL SELECT id FROM done)";
+    assert_eq!(
+        ask(orphans),
+        "0",
+        "what never changes of a task without the rest of it"
+    );
     let store = open(path).await?;
     for (id, what) in &acknowledged {
         let task = store.task(*id).await?;

@@ -138,7 +138,7 @@ impl Group {
         renewals_fit
             && (ours.claim.is_none() || theirs.claim.is_none())
             && ours.commits.len() + theirs.commits.len() <= limits.commits_max
-            && self.bytes + call.bytes <= GROUP_BYTES_MAX
+            && self.bytes + call.bytes <= GROUP_BYTES_MAX.min(limits.call_bytes_max)
     }
 
     /// Adds a call, for which there must be room.
