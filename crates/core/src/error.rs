@@ -95,7 +95,7 @@ impl NotFound {
     fn code(&self) -> &'static str {
         match self {
             Self::Record(_) => "record_not_found",
-            Self::Task(_) => "task_not_found",
+            Self::Task(_) | Self::TaskByKey(_) => "task_not_found",
             Self::Group(_) => "group_not_found",
             Self::History { .. } => "history_not_found",
         }
@@ -248,6 +248,9 @@ pub enum NotFound {
     /// No such task.
     #[error("no task {0}")]
     Task(TaskId),
+    /// No task with this idempotency key.
+    #[error("no task with key {0}")]
+    TaskByKey(IdempotencyKey),
     /// No such group.
     #[error("no group {0}")]
     Group(GroupId),

@@ -1,6 +1,7 @@
 //! What Plimsoll builds on its storage port, written once for every store.
 //!
 //! - [`GroupCommit`] merges what concurrent callers commit, renew and claim into few store calls.
+//! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
 //! - [`Worker`] runs handlers for tasks.
 //! - [`Sweeper`] decides what time has made ready.
 
@@ -9,9 +10,11 @@ mod group_commit;
 mod signals;
 mod spawn;
 mod sweeper;
+pub mod tasks;
 pub mod worker;
 
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
 pub use sweeper::Sweeper;
+pub use tasks::Tasks;
 pub use worker::Worker;

@@ -230,6 +230,12 @@ impl NewTask {
         self
     }
 
+    /// With this many attempts that may fail; zero: without limit.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.retry.max_attempts = max_attempts;
+        self
+    }
+
     /// As this owner's.
     pub fn owner(mut self, owner: Name) -> Self {
         self.owner = Some(owner);
@@ -245,6 +251,18 @@ impl NewTask {
     /// With a limit on each attempt.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// With a stage that each claim puts it into.
+    pub fn first_stage(mut self, stage: Name) -> Self {
+        self.first_stage = Some(stage);
+        self
+    }
+
+    /// With the trace that it belongs to, as W3C trace context.
+    pub fn trace(mut self, trace: impl Into<String>) -> Self {
+        self.trace = Some(trace.into());
         self
     }
 

@@ -261,6 +261,11 @@ pub(crate) fn others() -> Result<Vec<(Error, &'static str, &'static str)>, Inval
         ),
         (NotFound::Task(id(1)).into(), "not_found", "no task ID"),
         (
+            NotFound::TaskByKey(IdempotencyKey::new("k")?).into(),
+            "not_found",
+            "no task with key k",
+        ),
+        (
             NotFound::Group(GroupId::new("g")?).into(),
             "not_found",
             "no group g",

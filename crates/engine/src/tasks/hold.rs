@@ -1,0 +1,311 @@
+//! What the holder of a task can do to it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::decide::task::held;
+use plimsoll_core::log::{Level, NewLine};
+use plimsoll_core::record::Fields;
+use plimsoll_core::store::{
+    Amend, Commit, Ending, FailRetry, Log, Outcome, Renew, Renewal, Settle, Write,
+};
+use plimsoll_core::task::{Holder, Progress, Status};
+use plimsoll_core::{Name, Result, Timestamp};
+use serde::Serialize;
+
+use crate::tasks::Tasks;
+use crate::tasks::json::encode;
+use crate::tasks::send::{first, unanswered};
+
+/// Names of attributes that Plimsoll and its documents know. Any other name may be used as well.
+pub mod attribute {
+    /// What the worker intends to do.
+    pub const PLAN: &str = "plan";
+    /// The files that the task has made.
+    pub const OUTPUT_FILES: &str = "output_files";
+    /// Where parameters are that are too large for a payload.
+    pub const PARAMS_REF: &str = "params_ref";
+    /// Where a result is that is too large to be kept with the task.
+    pub const RESULT_REF: &str = "result_ref";
+}
+
+/// A worker's hold on a task: everything that needs its fence.
+///
+/// Once the lease is lost, each of these answers
+/// [`LeaseLost`](plimsoll_core::Error::LeaseLost) with the reason and changes
+/// nothing: `not_claimed`, `wrong_worker`, `superseded`, `task_completed`, `task_failed`,
+/// `task_cancelled`, or `task_not_found` if the task was deleted. The same verb with the same fence
+/// again, as after a lost answer, answers what the first one did.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use plimsoll_core::{Memory, Namespace, record::fields, task::{Progress, Status}};
+/// # use plimsoll_engine::{Engine, Tasks, tasks::attribute};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let store = Arc::new(Memory::new().open(Namespace::new("docs")?));
+/// # let tasks = Tasks::new(Engine::new(store));
+/// let id = tasks.submit(tasks.task("media", "transcode", "clip-7")?).await?.id;
+/// let held = tasks.claim(id, &tasks.worker("w1")?, Duration::from_secs(30)).await?;
+/// held.set_attributes(fields([(attribute::PLAN, "two passes")])?).await?;
+/// held.progress(Progress { percent: Some(50), ..Progress::default() }).await?;
+/// held.checkpoint("pass 1 done").await?;
+/// held.fail("disk full").await?;
+/// let task = tasks.get(id).await?;
+/// assert_eq!(task.status, Status::Scheduled);
+/// assert_eq!(task.checkpoint.as_deref(), Some(&b"pass 1 done"[..]));
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hold {
+    tasks: Tasks,
+    holder: Holder,
+}
+
+/// What became of a task when its holder settled it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// What it is now.
+    pub status: Status,
+    /// When it becomes runnable again, if it does.
+    pub runnable_at: Option<Timestamp>,
+}
+
+/// A lease that was renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// When it ends.
+    pub until: Timestamp,
+    /// Whether somebody asked to stop. Confirm with [`Hold::cancel`].
+    pub asked_to_stop: bool,
+    /// Why, if that was said.
+    pub reason: Option<String>,
+}
+
+impl Hold {
+    pub(super) fn new(tasks: Tasks, holder: Holder) -> Self {
+        Self { tasks, holder }
+    }
+
+    /// Task, worker and fence: all that is needed to go on elsewhere with [`Tasks::hold`].
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Whether the task is still held with this fence. The answer may be old by the time it arrives;
+    /// what must not happen twice should show the fence to whoever does it.
+    pub async fn still_mine(&self) -> Result<bool> {
+        let task = self.tasks.find(self.holder.task).await?;
+        Ok(task.is_some_and(|task| held(&task, &self.holder).is_ok()))
+    }
+
+    /// Prolongs the lease to this long from now, and tells whether somebody asked to stop.
+    pub async fn renew(&self, lease: Duration) -> Result<Renewed> {
+        let store = self.tasks.store();
+        let renew = Renew {
+            holders: vec![self.holder.clone()],
+            lease,
+        };
+        let renewals = self.tasks.patiently(|| store.renew(renew.clone())).await?;
+        match renewals.into_iter().next().ok_or_else(unanswered)? {
+            Renewal::Held { until } => Ok(Renewed {
+                until,
+                asked_to_stop: false,
+                reason: None,
+            }),
+            Renewal::CancelRequested { until, reason } => Ok(Renewed {
+                until,
+                asked_to_stop: true,
+                reason,
+            }),
+            Renewal::Lost(lost) => Err(lost.into()),
+        }
+    }
+}
+
+/// Settling.
+impl Hold {
+    /// Completes the task with this result. A success wins over a request to stop.
+    pub async fn complete(&self, result: impl Into<Bytes>) -> Result<Settlement> {
+        let result = Some(result.into());
+        self.settle(Ending::Complete { result }).await
+    }
+
+    /// Completes the task with a value that is kept as JSON: see [`result`](crate::tasks::result()).
+    pub async fn complete_json(&self, result: &(impl Serialize + ?Sized)) -> Result<Settlement> {
+        self.complete(encode("result", result)?).await
+    }
+
+    /// Completes the task, with a result or without one, and does all of this in the same commit:
+    /// submits the tasks that follow, writes records. Either all of it happens or nothing.
+    /// Answers what came of each write.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use plimsoll_core::{Key, Memory, Namespace, record::fields, store::{Put, Write}};
+    /// # use plimsoll_engine::{Engine, Tasks};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("docs")?));
+    /// # let tasks = Tasks::new(Engine::new(store));
+    /// let id = tasks.submit(tasks.task("orders", "charge", "order-7")?).await?.id;
+    /// let held = tasks.claim(id, &tasks.worker("w1")?, Duration::from_secs(30)).await?;
+    /// let receipt = Put::new(Key::new("receipts.order-7")?, fields([("paid", "yes")])?);
+    /// let ship = tasks.task("orders", "ship", "order-7")?;
+    /// let writes = vec![Write::Put(receipt), Write::Submit(Box::new(ship.clone()))];
+    /// held.complete_with(None, writes).await?;
+    /// assert!(tasks.find(ship.id).await?.is_some());
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn complete_with(
+        &self,
+        result: Option<Bytes>,
+        writes: Vec<Write>,
+    ) -> Result<(Settlement, Vec<Outcome>)> {
+        let settle = self.settling(Ending::Complete { result });
+        let mut commit = Commit::of(settle);
+        if !writes.is_empty() {
+            // The fence tells a repeated settle, the id tells the rest.
+            commit = commit.id(self.tasks.engine.ids().commit());
+        }
+        commit.writes.extend(writes);
+        let receipt = self.tasks.commit(commit).await?;
+        let mut outcomes = receipt.outcomes.into_iter();
+        let settlement = settlement(outcomes.next().ok_or_else(unanswered)?)?;
+        Ok((settlement, outcomes.collect()))
+    }
+
+    /// Fails the attempt. The task runs again when its policy says so, or has failed for good.
+    pub async fn fail(&self, error: impl Into<String>) -> Result<Settlement> {
+        self.fail_as(error.into(), FailRetry::Policy).await
+    }
+
+    /// Fails the task for good: trying again is of no use.
+    pub async fn fail_fatal(&self, error: impl Into<String>) -> Result<Settlement> {
+        self.fail_as(error.into(), FailRetry::Fatal).await
+    }
+
+    /// Fails the attempt. The task runs again after this long, if its policy allows one more.
+    pub async fn retry_after(
+        &self,
+        delay: Duration,
+        error: impl Into<String>,
+    ) -> Result<Settlement> {
+        self.fail_as(error.into(), FailRetry::After(delay)).await
+    }
+
+    /// Puts the task off for this long; that counts as no failure.
+    pub async fn snooze(&self, delay: Duration) -> Result<Settlement> {
+        self.settle(Ending::Snooze { delay }).await
+    }
+
+    /// Gives the task back: it is runnable at once, in its old place, and nothing is counted. A
+    /// reason is kept with its errors.
+    pub async fn release(&self, reason: Option<String>) -> Result<Settlement> {
+        self.settle(Ending::Release { reason }).await
+    }
+
+    /// Ends the task as cancelled: confirms a request to stop, or calls it off.
+    pub async fn cancel(&self, reason: Option<String>) -> Result<Settlement> {
+        self.settle(Ending::Cancel { reason }).await
+    }
+
+    async fn fail_as(&self, error: String, retry: FailRetry) -> Result<Settlement> {
+        let jitter = self.tasks.engine.ids().jitter();
+        self.settle(Ending::Fail {
+            error,
+            retry,
+            jitter,
+        })
+        .await
+    }
+
+    async fn settle(&self, how: Ending) -> Result<Settlement> {
+        settlement(self.commit(Commit::of(self.settling(how))).await?)
+    }
+
+    fn settling(&self, how: Ending) -> Write {
+        let holder = self.holder.clone();
+        Write::Settle(Settle { holder, how })
+    }
+}
+
+/// Saying something about the task while it runs.
+impl Hold {
+    /// Says how far the task is. A new attempt begins without progress.
+    pub async fn progress(&self, progress: Progress) -> Result<()> {
+        let amend = self.amendment();
+        let progress = Some(progress);
+        self.amend(Amend { progress, ..amend }).await
+    }
+
+    /// Keeps what the next attempt should go on from, if this one does not finish.
+    pub async fn checkpoint(&self, checkpoint: impl Into<Bytes>) -> Result<()> {
+        let amend = self.amendment();
+        let checkpoint = Some(checkpoint.into());
+        self.amend(Amend {
+            checkpoint,
+            ..amend
+        })
+        .await
+    }
+
+    /// Says which stage the task is in.
+    pub async fn stage(&self, stage: Name) -> Result<()> {
+        let amend = self.amendment();
+        let stage = Some(stage);
+        self.amend(Amend { stage, ..amend }).await
+    }
+
+    /// Sets attributes of the task; the others stay. They stay over attempts.
+    /// See [`attribute`] for names that are known.
+    pub async fn set_attributes(&self, set: Fields) -> Result<()> {
+        let amend = self.amendment();
+        self.amend(Amend { set, ..amend }).await
+    }
+
+    /// Removes attributes of the task.
+    pub async fn unset_attributes(&self, unset: Vec<Name>) -> Result<()> {
+        let amend = self.amendment();
+        self.amend(Amend { unset, ..amend }).await
+    }
+
+    /// Appends a line to the log of the task.
+    pub async fn log(&self, level: Level, message: impl Into<String>) -> Result<()> {
+        let line = NewLine::new(self.tasks.engine.ids().line(), level, message);
+        self.log_lines(vec![line]).await
+    }
+
+    /// Appends lines to the log of the task. A line whose id is there already is left out.
+    pub async fn log_lines(&self, lines: Vec<NewLine>) -> Result<()> {
+        let holder = self.holder.clone();
+        let write = Write::Log(Log { holder, lines });
+        self.commit(Commit::of(write)).await.map(drop)
+    }
+
+    fn amendment(&self) -> Amend {
+        Amend::new(self.holder.clone())
+    }
+
+    /// With an id: what others said in between must not be overwritten by a repeat.
+    async fn amend(&self, amend: Amend) -> Result<()> {
+        let commit = Commit::of(Write::Amend(Box::new(amend)));
+        let commit = commit.id(self.tasks.engine.ids().commit());
+        self.commit(commit).await.map(drop)
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Outcome> {
+        first(self.tasks.commit(commit).await?)
+    }
+}
+
+fn settlement(outcome: Outcome) -> Result<Settlement> {
+    match outcome {
+        Outcome::Settled {
+            status,
+            runnable_at,
+        } => Ok(Settlement {
+            status,
+            runnable_at,
+        }),
+        _ => Err(unanswered()),
+    }
+}
