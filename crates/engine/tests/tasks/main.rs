@@ -1,0 +1,15 @@
+//! The client of tasks, over the memory store with a clock that tests move.
+
+mod bulk;
+mod claiming;
+mod errors;
+mod holding;
+mod lost_replies;
+mod operating;
+mod reading;
+mod retries;
+mod sequences;
+mod submitting;
+mod waiting;
+mod waiting_crowds;
+mod world;
