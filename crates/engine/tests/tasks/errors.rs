@@ -87,7 +87,7 @@ async fn everything_after_close_is_closed_and_closing_again_is_not_an_error() ->
         code(held.renew(LEASE).await),
         code(w.tasks.retry(id).await),
         code(w.tasks.find(id).await),
-        code(w.tasks.wait(id).await),
+        code(w.soon(w.tasks.wait(id)).await),
     ];
     assert!(answers.iter().all(|code| *code == "closed"), "{answers:?}");
     Ok(())

@@ -227,7 +227,7 @@ fn reads() -> Vec<(&'static str, Verb)> {
 async fn outcome(verb: &Verb, seed: u64, fault: Option<Fault>) -> Result<(String, String, u64)> {
     let w = World::with(seed, Limits::default()).hasty();
     FAULT.set(fault);
-    let answer = verb(w.clone()).await?;
+    let answer = w.soon(verb(w.clone())).await?;
     let lost = w.plan.injected().values().sum();
     Ok((answer, w.everything().await?, lost))
 }

@@ -1,14 +1,15 @@
 //! How calls are repeated while the store does not answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::clock::Clock;
-use plimsoll_core::decorate::{Fault, FaultPlan, FaultRates, Method};
+use plimsoll_core::decorate::{Decorated, Fault, FaultPlan, FaultRates, Faults, Method};
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::task::Status;
-use plimsoll_core::{Error, Ids, Limits, Result};
+use plimsoll_core::{Error, Ids, Limits, Result, TaskId};
 use plimsoll_engine::tasks::Retries;
-use std::sync::Arc;
+use plimsoll_engine::{Engine, Tasks};
 
 use crate::world::{LEASE, World, code, seed};
 
@@ -66,10 +67,7 @@ async fn without_retries_each_call_is_made_once() -> Result<()> {
     let w = World::new();
     let tasks = w.tasks.clone().with_retries(Retries::none());
     w.plan.next(Method::Tasks, Fault::ErrorBefore);
-    assert_eq!(
-        code(tasks.find(plimsoll_core::TaskId::from_u128(1)).await),
-        "unavailable"
-    );
+    assert_eq!(code(tasks.find(TaskId::from_u128(1)).await), "unavailable");
     assert_eq!(w.spy.all_calls(), 1);
     Ok(())
 }
@@ -103,19 +101,16 @@ async fn a_store_that_fails_by_chance_is_worked_with_as_if_it_did_not() -> Resul
         duplicate_permille: 50,
         ..FaultRates::default()
     };
-    let chance = FaultPlan::by_chance(
-        rates,
-        Ids::seeded(seed ^ 1, Arc::new(w.clock.clone()) as Arc<dyn Clock>),
-    );
     let clock: Arc<dyn Clock> = Arc::new(w.clock.clone());
-    let faults = plimsoll_core::decorate::Faults::new(chance.clone(), clock.clone());
-    let faulty = plimsoll_core::decorate::Decorated::new(w.bare.clone(), faults);
-    let engine = plimsoll_engine::Engine::with(Arc::new(faulty), clock, w.ids.clone());
+    let chance = FaultPlan::by_chance(rates, Ids::seeded(seed ^ 1, clock.clone()));
+    let faults = Faults::new(chance.clone(), clock.clone());
+    let faulty = Arc::new(Decorated::new(w.bare.clone(), faults));
+    let engine = Engine::with(faulty, clock, w.ids.clone());
     let patient = Retries {
         tries: 50,
         ..Retries::default()
     };
-    w.tasks = plimsoll_engine::Tasks::new(engine).with_retries(patient);
+    w.tasks = Tasks::new(engine).with_retries(patient);
     let worker = w.worker("w");
     for n in 0..200 {
         let id = w.drive(w.tasks.submit(w.task("work"))).await?.id;

@@ -48,7 +48,7 @@ async fn a_task_that_ends_later_wakes_its_waiter_without_time_passing() -> Resul
     let held = w.held().await?;
     let waiter = waits!(w, w.tasks.wait(held.task().id()));
     held.complete("r").await?;
-    assert_eq!(waiter.await?.result, Some("r".into()));
+    assert_eq!(w.soon(waiter).await?.result, Some("r".into()));
     Ok(())
 }
 
@@ -60,8 +60,13 @@ async fn a_waiter_waits_through_retries_and_hears_the_end() -> Result<()> {
     let waiter = waits!(w, w.tasks.wait(id));
     held.retry_after(Duration::ZERO, "once").await?;
     let waiter = waits!(w, waiter);
+    assert_eq!(
+        w.spy.calls(Method::Tasks),
+        1,
+        "read when it ends, not before"
+    );
     w.tasks.cancel(id, Some("enough".into())).await?;
-    let task = waiter.await?;
+    let task = w.soon(waiter).await?;
     assert_eq!(task.status, Status::Cancelled);
     assert_eq!(task.reason.as_deref(), Some("enough"));
     Ok(())
@@ -78,7 +83,7 @@ async fn a_task_that_is_not_there_or_is_deleted_is_not_found() -> Result<()> {
     let other = w.other_client();
     other.hold(held.holder().clone()).complete("").await?;
     other.delete(id).await?;
-    assert_eq!(code(waiter.await), "task_not_found");
+    assert_eq!(code(w.soon(waiter).await), "task_not_found");
     Ok(())
 }
 
@@ -90,7 +95,7 @@ async fn submit_and_wait_attaches_to_the_task_that_has_the_key() -> Result<()> {
     let same = w.task("x").key(key.clone());
     let waiter = waits!(w, w.tasks.submit_and_wait(same));
     held.complete("r").await?;
-    assert_eq!(waiter.await?.id(), held.task().id());
+    assert_eq!(w.soon(waiter).await?.id(), held.task().id());
     let finished = w.tasks.submit_and_wait(w.task("x").key(key)).await?;
     assert_eq!(finished.result, Some("r".into()));
     Ok(())
@@ -141,7 +146,7 @@ async fn history_that_is_compacted_under_the_tail_loses_nobody() -> Result<()> {
     assert_eq!(w.plan.injected()[&Method::Changes], 3);
     let second = waits!(w, second);
     going_on.complete("s").await?;
-    assert_eq!(second.await?.result, Some("s".into()));
+    assert_eq!(w.soon(second).await?.result, Some("s".into()));
     Ok(())
 }
 
@@ -172,7 +177,7 @@ async fn a_task_that_runs_again_by_the_time_somebody_waits_is_waited_for() -> Re
     let late = waits!(w, late);
     let held = w.tasks.claim(id, &w.worker("w"), LEASE).await?;
     held.complete("r").await?;
-    assert_eq!(late.await?.status, Status::Completed);
+    assert_eq!(w.soon(late).await?.status, Status::Completed);
     Ok(())
 }
 
@@ -208,7 +213,7 @@ async fn a_waiter_is_told_that_the_store_was_closed() -> Result<()> {
     let id = w.submitted().await?;
     let waiter = waits!(w, w.tasks.wait(id));
     w.tasks.close().await?;
-    assert_eq!(code(waiter.await), "closed");
+    assert_eq!(code(w.soon(waiter).await), "closed");
     Ok(())
 }
 

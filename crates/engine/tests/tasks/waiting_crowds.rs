@@ -58,7 +58,7 @@ async fn ten_thousand_waiters_cost_one_tail() -> Result<()> {
     assert!(looks <= 3, "{looks} looks while nothing happens");
     assert_eq!(complete_all(&w).await?, 10_000);
     let mut ended = BTreeSet::new();
-    while let Some(task) = waiters.next().await {
+    while let Some(task) = w.soon(waiters.next()).await {
         ended.insert(task?.id());
     }
     assert_eq!(ended.len(), 10_000);
@@ -83,7 +83,7 @@ async fn many_who_wait_for_one_task_cost_no_more_than_one() -> Result<()> {
         .hold(held.holder().clone())
         .complete("r")
         .await?;
-    for task in waiters.await {
+    for task in w.soon(waiters).await {
         assert_eq!(task?.result, Some("r".into()));
     }
     let calls = w.spy.all_calls() - before;
@@ -95,6 +95,7 @@ async fn many_who_wait_for_one_task_cost_no_more_than_one() -> Result<()> {
 async fn when_nobody_waits_nothing_is_asked() -> Result<()> {
     let w = World::new();
     let ids = submit(&w, 3).await;
+    let handles = Arc::strong_count(&w.store);
     let mut waiters: Vec<_> = ids.iter().map(|id| Box::pin(w.tasks.wait(*id))).collect();
     for waiter in &mut waiters {
         assert!(futures::poll!(waiter).is_pending());
@@ -110,6 +111,7 @@ async fn when_nobody_waits_nothing_is_asked() -> Result<()> {
     assert_eq!(w.spy.calls(Method::Tasks), 1, "nothing is read again");
     drop(waiters);
     w.settle().await;
+    assert_eq!(Arc::strong_count(&w.store), handles, "the tail has ended");
     let before = w.spy.all_calls();
     complete_all(&w).await?;
     for _ in 0..10 {
@@ -118,7 +120,7 @@ async fn when_nobody_waits_nothing_is_asked() -> Result<()> {
     }
     assert_eq!(w.spy.all_calls(), before, "they are forgotten");
     // And the next one begins anew.
-    assert_eq!(w.tasks.wait(ids[0]).await?.result, Some("r".into()));
+    assert_eq!(w.soon(w.tasks.wait(ids[0])).await?.result, Some("r".into()));
     Ok(())
 }
 
@@ -134,7 +136,7 @@ async fn one_who_goes_away_does_not_take_the_others_along() -> Result<()> {
     w.settle().await;
     drop(gone);
     held.complete("r").await?;
-    assert_eq!(stays.await?.result, Some("r".into()));
+    assert_eq!(w.soon(stays).await?.result, Some("r".into()));
     Ok(())
 }
 
@@ -169,7 +171,7 @@ async fn waiters_that_come_and_go_at_random_are_all_answered() -> Result<()> {
         }
     }
     complete_all(&w).await?;
-    for task in join_all(waiters).await {
+    for task in w.soon(join_all(waiters)).await {
         assert!(task?.status.is_terminal());
     }
     Ok(())
@@ -189,7 +191,7 @@ async fn without_hints_the_end_is_seen_within_a_second() -> Result<()> {
     w.settle().await;
     assert!(futures::poll!(&mut waiter).is_pending(), "nobody told it");
     w.clock.advance(Duration::from_secs(1));
-    assert_eq!(waiter.await?.result, Some("r".into()));
+    assert_eq!(w.soon(waiter).await?.result, Some("r".into()));
     Ok(())
 }
 

@@ -130,6 +130,18 @@ impl World {
         panic!("nothing happens any more");
     }
 
+    /// Lets everything run until the future is done, without time passing.
+    pub(crate) async fn soon<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = Box::pin(future);
+        for _ in 0..1_000 {
+            if let Poll::Ready(answer) = futures::poll!(&mut future) {
+                return answer;
+            }
+            self.settle().await;
+        }
+        panic!("nothing happens any more");
+    }
+
     /// Lets everything run that can run without time passing.
     pub(crate) async fn settle(&self) {
         for _ in 0..20 {
