@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::{Ids, Store};
 
+use crate::tasks::Tasks;
 use crate::worker::{Worker, WorkerBuilder};
 
 /// A store with the clock and the source of ids that go with it. Cloning it is cheap.
@@ -36,6 +37,11 @@ impl Engine {
     /// With this clock and these ids: for tests and simulation.
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
         Self { store, clock, ids }
+    }
+
+    /// The client of its tasks.
+    pub fn tasks(&self) -> Tasks {
+        Tasks::new(self.clone())
     }
 
     /// A worker of this name on this store.

@@ -20,7 +20,7 @@ use plimsoll_core::{Error, Limits, Position, Result, Store, StoreExt, TaskId};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Engine;
-use crate::spawn::spawn;
+use crate::spawn::Spawner;
 use crate::tasks::Retries;
 
 /// How long the tail waits for a hint.
@@ -72,7 +72,7 @@ impl Waiter {
         waiters.unread.insert(id);
         if !waiters.followed {
             waiters.followed = true;
-            spawn(follow(tail.clone(), engine.clone(), retries));
+            Spawner::current().spawn(follow(tail.clone(), engine.clone(), retries));
         }
         drop(waiters);
         tail.changed.notify_one();

@@ -10,10 +10,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use plimsoll_core::change::Change;
 use plimsoll_core::clock::{Clock, ManualClock};
-use plimsoll_core::decorate::{Around, Committing, Decorated, FaultPlan, Faults, Method};
+use plimsoll_core::decorate::{Around, Decorated, FaultPlan, Faults, Method};
 use plimsoll_core::log::Level;
 use plimsoll_core::memory::MemoryStore;
-use plimsoll_core::store::{Changes, Commit, Logs, Receipt, Start};
+use plimsoll_core::store::{Changes, Logs, Receipt, Start};
 use plimsoll_core::task::{Lane, NewTask, Status, Task, Worker};
 use plimsoll_core::{
     Error, Ids, Limits, Memory, Namespace, Result, Store, StoreExt, TaskId, Timestamp,
@@ -261,10 +261,6 @@ impl Around for Spy {
         let answer = call().await;
         run(&self.after, method).await;
         answer
-    }
-
-    fn take_over(&self, commits: Vec<Commit>) -> Result<Committing, Vec<Commit>> {
-        Err(commits)
     }
 
     fn committed(&self, _: &[Result<Receipt, Error>]) {}
