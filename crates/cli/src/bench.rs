@@ -120,7 +120,7 @@ impl Bench {
             // A fresh file for each workload: what one leaves behind must not slow the next.
             let place = match &self.store {
                 Some(url) => Place::named(url)?,
-                None => Place::fresh().map_err(BenchError::Folder)?,
+                None => Place::fresh("bench").map_err(BenchError::Folder)?,
             };
             let mut figures = measure(workload, &place.url).await?;
             if let Some(filesystem) = &place.filesystem {

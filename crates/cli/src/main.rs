@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod demo;
 mod place;
 mod table;
 
@@ -24,8 +25,17 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Shows what Plimsoll is for: some thousand tasks, several worker processes, one of them
+    /// killed and one frozen in the middle of it, and the books afterwards.
+    Demo(demo::Demo),
     /// Measures a store: how many tasks a second, how long each takes, what is written.
     Bench(bench::Bench),
+    /// The demo without mercy: workers are killed and frozen at random until all tasks are done.
+    #[command(hide = true)]
+    Chaos(demo::Chaos),
+    /// One worker of the demo, started by it.
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
 }
 
 fn main() -> ExitCode {
@@ -41,7 +51,18 @@ fn main() -> ExitCode {
         }
     };
     let done = match arguments.command {
-        Command::Bench(bench) => runtime.block_on(bench.run()),
+        Command::Demo(demo) => runtime
+            .block_on(demo.run())
+            .map_err(|error| error.to_string()),
+        Command::Bench(bench) => runtime
+            .block_on(bench.run())
+            .map_err(|error| error.to_string()),
+        Command::Chaos(chaos) => runtime
+            .block_on(chaos.run())
+            .map_err(|error| error.to_string()),
+        Command::DemoWorker(worker) => runtime
+            .block_on(worker.run())
+            .map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

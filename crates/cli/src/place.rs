@@ -1,4 +1,4 @@
-//! Where a workload writes.
+//! Where a command writes.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use plimsoll::{Result, StoreUrl};
 use plimsoll_bench::Figures;
 use tempfile::TempDir;
 
-/// Where a workload writes, and what kind of filesystem that is on, if it is a file and the system
+/// Where a command writes, and what kind of filesystem that is on, if it is a file and the system
 /// tells.
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) filesystem: Option<String>,
     /// Removed with everything in it when this is dropped.
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
 }
 
 impl Place {
@@ -25,24 +25,31 @@ impl Place {
         Ok(Self {
             url: url.into(),
             filesystem,
-            _folder: None,
+            folder: None,
         })
     }
 
     /// A new file in a new folder in the current one. Temporary files are often kept in memory, where
     /// there is no disk to measure.
-    pub(crate) fn fresh() -> std::io::Result<Self> {
+    pub(crate) fn fresh(what: &str) -> std::io::Result<Self> {
         let folder = tempfile::Builder::new()
-            .prefix(".plimsoll-bench-")
+            .prefix(&format!(".plimsoll-{what}-"))
             .tempdir_in(".")?;
         // From here, so that nothing in the path of this folder can be taken for a part of the URL.
         let name = folder.path().file_name().unwrap_or_default();
-        let path = Path::new(name).join("bench.db");
+        let path = Path::new(name).join(format!("{what}.db"));
         Ok(Self {
             url: format!("sqlite:{}", path.display()),
             filesystem: filesystem(folder.path()),
-            _folder: Some(folder),
+            folder: Some(folder),
         })
+    }
+
+    /// Leaves a new file where it is.
+    pub(crate) fn keep(mut self) {
+        if let Some(folder) = &mut self.folder {
+            folder.disable_cleanup(true);
+        }
     }
 }
 

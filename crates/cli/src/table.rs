@@ -226,7 +226,8 @@ fn micros(micros: u64) -> String {
     }
 }
 
-fn grouped(number: u64) -> String {
+/// A number whose digits are grouped by three.
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -1,0 +1,286 @@
+//! `plimsoll demo`: a job with several worker processes on one file, of which one is killed and
+//! one is frozen for longer than its leases last; in the end the books are checked.
+//!
+//! `chaos` is the same without mercy: workers are killed and frozen at random all the time.
+
+mod books;
+mod display;
+mod fleet;
+mod job;
+mod mischief;
+mod summary;
+mod worker;
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll::clock::{Clock, SystemClock};
+use plimsoll::{Engine, Ids, Invalid, Plimsoll, StoreUrl};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::place::Place;
+use crate::table::grouped;
+use books::Books;
+use display::Display;
+use fleet::{Crew, Fleet};
+use job::Job;
+use mischief::{Dice, Mischief, Scene, Script};
+use summary::Summary;
+
+pub(crate) use worker::DemoWorker;
+
+/// Short, so that it does not take long until others take over.
+const LEASE: Duration = Duration::from_secs(2);
+/// How often the books are read and the display is drawn.
+const TICK: Duration = Duration::from_millis(50);
+/// How long workers may take to finish what they have begun.
+const DRAIN_MAX: Duration = Duration::from_secs(15);
+
+/// Shows what Plimsoll is for.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// So many tasks at the start; every ninth or so submits another one as it completes.
+    #[arg(long, value_name = "COUNT", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    tasks: u64,
+    /// So many worker processes.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=64))]
+    workers: u16,
+    /// The store: `sqlite:PATH`. Without it, a file in this folder that is removed afterwards.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Leaves the file where it is.
+    #[arg(long)]
+    keep: bool,
+    /// One JSON object instead of a summary for people.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The demo without mercy.
+#[derive(Debug, Args)]
+pub(crate) struct Chaos {
+    /// So many tasks at the start.
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    tasks: u64,
+    /// So many worker processes.
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
+    workers: u16,
+    /// So many tasks at a time in each of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    concurrency: usize,
+    /// It has failed if it takes longer than this.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10)]
+    minutes_max: u64,
+    /// Who is killed and frozen when comes from this. Without it, from chance.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// One JSON object instead of a summary for people.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a run did not end well.
+#[derive(Debug, Error)]
+pub(crate) enum DemoError {
+    #[error("cannot make a folder here: {0}; say where with --store sqlite:PATH")]
+    Folder(std::io::Error),
+    #[error("several processes cannot share memory: name a file with --store sqlite:PATH")]
+    Memory,
+    #[error("cannot start a worker: {0}")]
+    Start(std::io::Error),
+    #[error("cannot signal a worker or wait for it: {0}")]
+    Signal(std::io::Error),
+    #[error("a worker cannot hear its parent or speak to it: {0}")]
+    Worker(std::io::Error),
+    #[error("{name} has ended although nobody ended it: {status}")]
+    Ended { name: String, status: ExitStatus },
+    #[error("not all tasks were completed within {0:?}")]
+    Late(Duration),
+    #[error("the books are wrong: see above")]
+    Books,
+    #[error("what was found cannot be written: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Store(#[from] plimsoll::Error),
+}
+
+impl From<Invalid> for DemoError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Store(invalid.into())
+    }
+}
+
+impl Demo {
+    pub(crate) async fn run(self) -> Result<(), DemoError> {
+        let place = match &self.store {
+            Some(url) => Place::named(url)?,
+            None => Place::fresh("demo").map_err(DemoError::Folder)?,
+        };
+        let workers = usize::from(self.workers);
+        let run = Run {
+            url: place.url.clone(),
+            tasks: self.tasks,
+            workers,
+            concurrency: 10,
+            // Ten times as long as it should take.
+            within: Duration::from_secs(120 + self.tasks / u64::from(self.workers) / 8),
+            seed: None,
+            json: self.json,
+        };
+        let ended = run.go(Mischief::Script(Script::new(workers))).await;
+        if self.keep {
+            eprintln!("The books are in {}.", place.url);
+            place.keep();
+        }
+        ended
+    }
+}
+
+impl Chaos {
+    pub(crate) async fn run(self) -> Result<(), DemoError> {
+        let place = Place::fresh("chaos").map_err(DemoError::Folder)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let chance = Ids::random(clock.clone());
+        let seed = self.seed.unwrap_or_else(|| chance.below(1_000_000_000));
+        eprintln!("Chaos with --seed {seed}");
+        let run = Run {
+            url: place.url.clone(),
+            tasks: self.tasks,
+            workers: usize::from(self.workers),
+            concurrency: self.concurrency,
+            within: Duration::from_secs(self.minutes_max * 60),
+            seed: Some(seed),
+            json: self.json,
+        };
+        run.go(Mischief::Dice(Dice::new(seed, clock))).await
+    }
+}
+
+/// One run of the job.
+struct Run {
+    url: String,
+    tasks: u64,
+    workers: usize,
+    concurrency: usize,
+    within: Duration,
+    seed: Option<u64>,
+    json: bool,
+}
+
+impl Run {
+    /// Runs the job and checks the books. Whatever happens, no worker is left behind.
+    async fn go(&self, mischief: Mischief) -> Result<(), DemoError> {
+        if StoreUrl::parse(&self.url)? == StoreUrl::Memory {
+            return Err(DemoError::Memory);
+        }
+        let listen = |kind| signal(kind).map_err(DemoError::Signal);
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut terminate = listen(SignalKind::terminate())?;
+        // What an earlier run has left in the same file must not be met again.
+        let run = Ids::random(Arc::new(SystemClock::new())).below(u64::MAX);
+        let namespace = format!("demo_{run:016x}");
+        let engine = Plimsoll::open(&self.url)?.engine(&namespace).await?;
+        let job = Job {
+            namespace: namespace.clone(),
+            tasks: self.tasks,
+        };
+        for receipt in engine.store().commit(job.commits()?).await {
+            receipt?;
+        }
+        let mut fleet = Fleet::start(Crew {
+            store: self.url.clone(),
+            namespace,
+            workers: self.workers,
+            concurrency: self.concurrency,
+            lease: LEASE,
+        })?;
+        let ended = tokio::select! {
+            ended = self.watch(&engine, &job, &mut fleet, mischief) => ended,
+            _ = interrupt.recv() => Err(DemoError::Interrupted),
+            _ = terminate.recv() => Err(DemoError::Interrupted),
+        };
+        fleet.end().await;
+        let late = match ended {
+            Ok(late) => late,
+            Err(error) => return Err(error),
+        };
+        let audit = Books::new(engine.store().clone()).audit(&job).await?;
+        let summary = Summary::new(&audit, &fleet, self.tasks, self.seed);
+        if self.json {
+            println!("{}", serde_json::to_string(&summary)?);
+        } else {
+            print!("{}", summary.show());
+        }
+        match late {
+            Some(late) => Err(late),
+            None if !summary.is_good() => Err(DemoError::Books),
+            None => Ok(()),
+        }
+    }
+
+    /// Watches the workers and does them mischief until everything is done, or it takes too long.
+    async fn watch(
+        &self,
+        engine: &Engine,
+        job: &Job,
+        fleet: &mut Fleet,
+        mut mischief: Mischief,
+    ) -> Result<Option<DemoError>, DemoError> {
+        let clock = engine.clock();
+        let expected = job.expected().len() as u64;
+        let mut books = Books::new(engine.store().clone());
+        let mut display = Display::new(self.workers, expected);
+        display.say(&format!(
+            "{} tasks of 20 to 140 ms, {} processes, one SQLite file, leases of {} s.",
+            grouped(expected),
+            self.workers,
+            LEASE.as_secs()
+        ));
+        display.say("");
+        let began = clock.monotonic();
+        let late = loop {
+            let tick = clock.sleep(TICK);
+            tokio::pin!(tick);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut tick => break,
+                    () = fleet.listen() => {}
+                }
+            }
+            fleet.check()?;
+            books.follow().await?;
+            let now = clock.monotonic() - began;
+            let scene = Scene {
+                now,
+                engine,
+                books: &books,
+                expected,
+                lease: LEASE,
+            };
+            for words in mischief.act(&scene, fleet).await? {
+                display.note(now, &words);
+            }
+            display.update(now, fleet, &books);
+            if books.completed >= expected && mischief.is_over() {
+                break None;
+            }
+            if now > self.within {
+                break Some(DemoError::Late(self.within));
+            }
+        };
+        tokio::select! {
+            drained = fleet.drain() => drained?,
+            () = clock.sleep(DRAIN_MAX) => return Ok(Some(DemoError::Late(DRAIN_MAX))),
+        }
+        books.follow().await?;
+        display.update(clock.monotonic() - began, fleet, &books);
+        display.close();
+        Ok(late)
+    }
+}

@@ -1,0 +1,100 @@
+//! What a run came to.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::books::Audit;
+use super::fleet::Fleet;
+use crate::table::grouped;
+
+/// What a run came to: everything from the books, except what was refused, which is in none.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Summary {
+    workers: usize,
+    killed: u64,
+    frozen: u64,
+    submitted: u64,
+    follow_ups: u64,
+    completed: u64,
+    attempts: u64,
+    retried: u64,
+    lease_expiries: u64,
+    zombie_writes_refused: u64,
+    zombie_writes_accepted: u64,
+    lost: u64,
+    done_twice: u64,
+    seconds: f64,
+    tasks_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    #[serde(skip)]
+    expired_of: String,
+}
+
+impl Summary {
+    pub(super) fn new(audit: &Audit, fleet: &Fleet, tasks: u64, seed: Option<u64>) -> Self {
+        let of = (audit.expired_of.iter())
+            .map(|(name, count)| format!("{count} of {}", name.replace('-', " ")));
+        Self {
+            workers: fleet.members.len(),
+            killed: fleet.kills,
+            frozen: fleet.freezes,
+            submitted: audit.submitted,
+            follow_ups: audit.submitted.saturating_sub(tasks),
+            completed: audit.completed,
+            attempts: audit.attempts,
+            retried: audit.retried,
+            lease_expiries: audit.expired,
+            zombie_writes_refused: fleet.refused(),
+            zombie_writes_accepted: audit.stale,
+            lost: audit.lost,
+            done_twice: audit.done_twice,
+            seconds: audit.seconds,
+            tasks_per_second: audit.completed as f64 / audit.seconds.max(0.001),
+            seed,
+            expired_of: of.collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// Whether nothing was lost, done twice, or written by who had no right to.
+    pub(super) fn is_good(&self) -> bool {
+        self.lost == 0 && self.done_twice == 0 && self.zombie_writes_accepted == 0
+    }
+
+    /// For people, in 80 columns.
+    pub(super) fn show(&self) -> String {
+        let mut text = String::from("\nFrom the books:\n");
+        let mut line = |what: &str, count: u64, words: &str| {
+            let line = format!("  {what:22} {:>9}  {words}", grouped(count));
+            // Writing to a string cannot fail.
+            writeln!(text, "{}", line.trim_end()).ok();
+        };
+        let follow_ups = format!(
+            "{} of them by tasks, as they completed",
+            grouped(self.follow_ups)
+        );
+        line("submitted", self.submitted, &follow_ups);
+        line("completed", self.completed, "");
+        line("failed and retried", self.retried, "");
+        let of = match self.expired_of.len() {
+            0..=44 => self.expired_of.as_str(),
+            _ => "",
+        };
+        line("leases run out", self.lease_expiries, of);
+        line(
+            "zombie writes refused",
+            self.zombie_writes_refused,
+            "by the store, as the workers report",
+        );
+        if self.zombie_writes_accepted > 0 {
+            line("zombie writes accepted", self.zombie_writes_accepted, "");
+        }
+        line("lost", self.lost, "");
+        line("done twice", self.done_twice, "");
+        let rate = grouped(self.tasks_per_second.round() as u64);
+        let seconds = self.seconds;
+        writeln!(text, "\n{seconds:.1} s, {rate} tasks a second").ok();
+        text
+    }
+}

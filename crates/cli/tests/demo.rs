@@ -1,0 +1,188 @@
+//! `plimsoll demo` as people and scripts run it, and the short share of the chaos run.
+
+// A failed assertion is how a test fails.
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn plimsoll(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(arguments).current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let output = plimsoll(folder, arguments).output();
+    output.expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn is_empty(folder: &Path) -> bool {
+    let left = std::fs::read_dir(folder).expect("a folder").count();
+    left == 0
+}
+
+/// The processes that work in this folder.
+fn processes_in(folder: &Path) -> Vec<String> {
+    let folder = folder.canonicalize().expect("a folder");
+    let processes = std::fs::read_dir("/proc").expect("processes");
+    let found = processes.flatten().filter(|process| {
+        // One that has ended, or belongs to somebody else, cannot be read.
+        std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
+    });
+    found
+        .map(|process| process.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The one JSON object that a run printed.
+fn summary(output: &Output) -> Value {
+    let complaint = text(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    serde_json::from_str(text(&output.stdout)).expect("one JSON object")
+}
+
+fn number(summary: &Value, field: &str) -> u64 {
+    let number = summary[field].as_u64();
+    number.unwrap_or_else(|| panic!("{field} in {summary}"))
+}
+
+/// Every task is completed once, whatever happened on the way.
+fn assert_books(summary: &Value, tasks: u64) {
+    let follow_ups = (0..tasks)
+        .filter(|n| n % 8 == 5 && n % 10 != 3 && n % 50 != 0)
+        .count() as u64;
+    let failures = (0..tasks).filter(|n| n % 20 == 3).count()
+        + 2 * (0..tasks).filter(|n| n % 20 == 13).count();
+    for (field, expected) in [
+        ("submitted", tasks + follow_ups),
+        ("follow_ups", follow_ups),
+        ("completed", tasks + follow_ups),
+        ("retried", failures as u64),
+        ("zombie_writes_accepted", 0),
+        ("lost", 0),
+        ("done_twice", 0),
+    ] {
+        assert_eq!(number(summary, field), expected, "{field} in {summary}");
+    }
+    let ended = tasks + follow_ups + failures as u64;
+    let attempts = ended + number(summary, "lease_expiries");
+    assert!(number(summary, "attempts") >= attempts, "{summary}");
+    assert!(
+        summary["tasks_per_second"].as_f64() > Some(0.0),
+        "{summary}"
+    );
+}
+
+#[test]
+fn the_demo_loses_nothing_and_leaves_nothing_behind() {
+    let folder = folder();
+    let output = run(folder.path(), &["demo", "--tasks", "200", "--json"]);
+    let summary = summary(&output);
+    assert_books(&summary, 200);
+    assert_eq!(number(&summary, "workers"), 4);
+    assert_eq!(number(&summary, "killed"), 1, "{}", text(&output.stderr));
+    assert!(is_empty(folder.path()));
+    assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+}
+
+#[test]
+fn the_demo_says_what_it_does_and_its_summary_fits_a_terminal() {
+    let folder = folder();
+    let output = run(folder.path(), &["demo", "--tasks", "600", "--keep"]);
+    let (said, shown) = (text(&output.stderr), text(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    for words in [
+        "kill -9: worker 2",
+        "SIGSTOP: worker 3",
+        "SIGCONT",
+        "refused",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    for line in ["lost 0", "done twice 0", "submitted 660"] {
+        let squeezed = |shown: &str| shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed(shown).contains(line), "{line}: {shown}");
+    }
+    let widest = said
+        .lines()
+        .chain(shown.lines())
+        .map(|line| line.chars().count());
+    assert!(widest.max() <= Some(80), "{said}{shown}");
+    assert!(!is_empty(folder.path()), "the file was to be kept");
+    assert!(
+        said.contains("The books are in sqlite:.plimsoll-demo-"),
+        "{said}"
+    );
+}
+
+#[test]
+fn whoever_ends_the_demo_ends_its_workers() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = folder();
+        let mut demo = plimsoll(folder.path(), &["demo"]);
+        let mut demo = demo.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(demo.stderr.take().expect("its words")).lines();
+        let killed = |line: &String| line.contains("kill -9");
+        let killed = said.by_ref().map_while(Result::ok).find(killed);
+        assert!(killed.is_some(), "it ended too early");
+        assert_eq!(processes_in(folder.path()).len(), 4, "three workers go on");
+        let id = i32::try_from(demo.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("an id"), signal).expect("a signal");
+        let last = said.map_while(Result::ok).last();
+        assert_eq!(last.as_deref(), Some("plimsoll: interrupted"));
+        assert_eq!(demo.wait().expect("it ends").code(), Some(1));
+        assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+        assert!(is_empty(folder.path()));
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_with_a_way_out() {
+    let folder = folder();
+    for (arguments, part) in [
+        (&["--store", "memory:"][..], "--store sqlite:PATH"),
+        (&["--store", "mysql:x"], "memory: or sqlite:PATH"),
+        (&["--workers", "1"], "2..=64"),
+        (&["--tasks", "0"], "1..=1000000"),
+    ] {
+        let output = run(folder.path(), &[&["demo"], arguments].concat());
+        assert!(!output.status.success());
+        let complaint = text(&output.stderr);
+        assert!(complaint.contains(part), "{arguments:?}: {complaint}");
+    }
+}
+
+/// The whole of it is `scripts/chaos`.
+#[test]
+fn workers_that_are_killed_and_frozen_all_the_time_lose_nothing() {
+    let folder = folder();
+    let arguments = ["chaos", "--tasks", "3000", "--concurrency", "4", "--json"];
+    let bounds = ["--seed", "7", "--minutes-max", "3"];
+    let output = run(folder.path(), &[&arguments[..], &bounds].concat());
+    let summary = summary(&output);
+    assert_books(&summary, 3_000);
+    for (field, least) in [
+        ("killed", 3),
+        ("frozen", 2),
+        ("lease_expiries", 5),
+        ("zombie_writes_refused", 1),
+    ] {
+        assert!(number(&summary, field) >= least, "{field} in {summary}");
+    }
+    assert!(is_empty(folder.path()));
+    assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+}
