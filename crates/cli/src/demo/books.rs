@@ -156,8 +156,8 @@ impl Books {
         let counts = self.store.get(Get { keys }).await?;
         let tasks = self.store.tasks(Tasks { ids: ids.to_vec() }).await?;
         for ((id, task), count) in ids.iter().zip(tasks).zip(counts) {
-            let times = count.and_then(|record| integer(record.field(job::TIMES)?));
-            let counted = times.unwrap_or(0).unsigned_abs();
+            let number = |field: &str| integer(count.as_ref()?.field(field)?);
+            let counted = number(job::TIMES).unwrap_or(0).unsigned_abs();
             let told = self.tasks.get(id).map_or(0, |history| history.completed);
             let status = task.as_ref().map(|task| task.status);
             let done = status == Some(Status::Completed) && counted > 0 && told > 0;
@@ -165,6 +165,9 @@ impl Books {
             audit.done_twice += counted.max(told).saturating_sub(1);
             let Some(task) = task else { continue };
             audit.attempts += u64::from(task.attempts);
+            // Whoever completed it must have been the last to claim it.
+            let by = number(job::FENCE).map(i64::unsigned_abs);
+            audit.stale += u64::from(by.is_some_and(|fence| fence != task.fence.get()));
             for error in &task.errors {
                 if error.kind == FailureKind::LeaseExpired {
                     let holder = error.worker.name.to_string();
@@ -178,7 +181,8 @@ impl Books {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll::store::{Merge, Write};
+    use plimsoll::record::fields;
+    use plimsoll::store::{Commit, Merge, Write};
     use plimsoll::task::Lane;
     use plimsoll::{Engine, Memory, Name, Namespace, Revision, StoreExt};
 
@@ -218,10 +222,17 @@ mod tests {
         );
         let key = job::done_key(job(3).expected()[1]).unwrap();
         let again = Merge::new(key.clone()).add(Name::new(job::TIMES).unwrap(), 1);
-        let commit = plimsoll::store::Commit::of(Write::Merge(again)).id(engine.ids().commit());
+        let commit = Commit::of(Write::Merge(again)).id(engine.ids().commit());
         engine.store().commit_one(commit).await.unwrap();
         let twice = audit(3).await.unwrap();
-        assert_eq!((twice.lost, twice.done_twice), (0, 1));
+        assert_eq!((twice.lost, twice.done_twice, twice.stale), (0, 1, 0));
+        let by_another = Merge::new(key.clone()).set(fields([(job::FENCE, "0")]).unwrap());
+        engine
+            .store()
+            .write(Write::Merge(by_another))
+            .await
+            .unwrap();
+        assert_eq!(audit(3).await.unwrap().stale, 1);
         engine.store().write(Write::Delete(key)).await.unwrap();
         let uncounted = audit(3).await.unwrap();
         assert_eq!((uncounted.lost, uncounted.done_twice), (1, 0));

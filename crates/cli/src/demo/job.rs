@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll::record::fields;
 use plimsoll::store::{Commit, Merge, Write};
 use plimsoll::task::{Backoff, FailureKind, Lane, NewTask, Priority, RetryPolicy};
 use plimsoll::worker::{Completion, Context, Failure, Json};
@@ -12,6 +13,8 @@ pub(super) const QUEUE: &str = "pictures";
 pub(super) const KINDS: [&str; 5] = ["resize", "upload", "import", "notify", "thumbnail"];
 /// The field that counts how often a task was completed.
 pub(super) const TIMES: &str = "times";
+/// The field that says with which fence it was completed.
+pub(super) const FENCE: &str = "fence";
 /// How many tasks are submitted in one commit.
 const TOGETHER: usize = 200;
 
@@ -134,7 +137,9 @@ pub(super) async fn handle(
     if task.errors.iter().filter(failed).count() < work.fails {
         return Err(Failure::new("the network is away"));
     }
-    let count = Merge::new(done_key(task.id())?).add(Name::new(TIMES)?, 1);
+    let count = Merge::new(done_key(task.id())?)
+        .add(Name::new(TIMES)?, 1)
+        .set(fields([(FENCE, context.fence().to_string())])?);
     let completion = Completion::new().write(Write::Merge(count));
     if !work.follow_up {
         return Ok(completion);
