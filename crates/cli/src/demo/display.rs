@@ -46,17 +46,15 @@ impl Display {
         self.all.is_hidden()
     }
 
-    pub(super) fn say(&self, text: &str) {
+    /// Says what happens, and when.
+    pub(super) fn note(&self, now: Duration, text: &str) {
+        let text = format!("{:6.1} s  {text}", now.as_secs_f64());
         if self.is_plain() {
             eprintln!("{text}");
         } else {
             // If the terminal is gone, nobody misses it.
             self.all.println(text).ok();
         }
-    }
-
-    pub(super) fn note(&self, now: Duration, text: &str) {
-        self.say(&format!("{:6.1} s  {text}", now.as_secs_f64()));
     }
 
     pub(super) fn update(&mut self, now: Duration, fleet: &Fleet, books: &Books) {
@@ -87,13 +85,16 @@ impl Display {
         self.total.set_position(books.completed);
         self.total.set_message(words);
     }
+}
 
-    pub(super) fn close(&self) {
+/// The bars stay as they are, also when somebody loses patience.
+impl Drop for Display {
+    fn drop(&mut self) {
         for bar in self.workers.iter().chain([&self.total]) {
             bar.abandon();
         }
         if !self.is_plain() {
-            // The last bar stays without an end of line.
+            // The last bar has no end of line.
             eprintln!();
         }
     }

@@ -5,8 +5,8 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::stream::{self, BoxStream, SelectAll};
-use futures::{FutureExt, StreamExt};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -215,7 +215,5 @@ impl Fleet {
             // One that has ended already cannot be killed.
             member.child.kill().await.ok();
         }
-        // What they said is of no interest any more.
-        self.said.next().now_or_never();
     }
 }

@@ -73,10 +73,14 @@ impl Job {
 }
 
 /// What the task of this number is about. Every tenth fails once or twice, every eighth has a
-/// follow-up, every fiftieth is urgent.
+/// follow-up, every fiftieth is urgent, and another fiftieth takes so long that whoever comes back
+/// from the dead meets others at work on it.
 fn plan(number: u64) -> (&'static str, Work) {
     let work = Work {
-        takes_ms: 20 + number * 37 % 121,
+        takes_ms: match number % 50 {
+            7 => 1_000,
+            _ => 10 + number * 37 % 81,
+        },
         fails: 0,
         follow_up: false,
     };

@@ -267,7 +267,7 @@ impl Dice {
         }
         while now >= self.freezes.next {
             let worker = self.freezes.anyone(fleet);
-            let lasts = scene.lease + self.freezes.between(300, 1_500);
+            let lasts = scene.lease + self.freezes.between(0, 1_500);
             self.freezes.next += self.freezes.between(1_500, 3_500);
             if fleet.members[worker].state != State::Frozen {
                 fleet.freeze(worker)?;

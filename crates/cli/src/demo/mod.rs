@@ -127,7 +127,7 @@ impl Demo {
             tasks: self.tasks,
             workers,
             concurrency: 10,
-            // Ten times as long as it should take.
+            // Many times as long as it should take.
             within: Duration::from_secs(120 + self.tasks / u64::from(self.workers) / 8),
             seed: None,
             json: self.json,
@@ -200,15 +200,13 @@ impl Run {
             lease: LEASE,
         })?;
         let ended = tokio::select! {
-            ended = self.watch(&engine, &job, &mut fleet, mischief) => ended,
+            biased;
             _ = interrupt.recv() => Err(DemoError::Interrupted),
             _ = terminate.recv() => Err(DemoError::Interrupted),
+            ended = self.watch(&engine, &job, &mut fleet, mischief) => ended,
         };
         fleet.end().await;
-        let late = match ended {
-            Ok(late) => late,
-            Err(error) => return Err(error),
-        };
+        let late = ended?;
         let audit = Books::new(engine.store().clone()).audit(&job).await?;
         let summary = Summary::new(&audit, &fleet, self.tasks, self.seed);
         if self.json {
@@ -223,7 +221,8 @@ impl Run {
         }
     }
 
-    /// Watches the workers and does them mischief until everything is done, or it takes too long.
+    /// Watches the workers and does them mischief until everything is done. If that takes too long,
+    /// answers so: the books are of interest all the same.
     async fn watch(
         &self,
         engine: &Engine,
@@ -234,14 +233,13 @@ impl Run {
         let clock = engine.clock();
         let expected = job.expected().len() as u64;
         let mut books = Books::new(engine.store().clone());
-        let mut display = Display::new(self.workers, expected);
-        display.say(&format!(
-            "{} tasks of 20 to 140 ms, {} processes, one SQLite file, leases of {} s.",
+        eprintln!(
+            "{} tasks of 10 ms to 1 s, {} processes, one SQLite file, leases of {} s.\n",
             grouped(expected),
             self.workers,
             LEASE.as_secs()
-        ));
-        display.say("");
+        );
+        let mut display = Display::new(self.workers, expected);
         let began = clock.monotonic();
         let late = loop {
             let tick = clock.sleep(TICK);
@@ -280,7 +278,6 @@ impl Run {
         }
         books.follow().await?;
         display.update(clock.monotonic() - began, fleet, &books);
-        display.close();
         Ok(late)
     }
 }
