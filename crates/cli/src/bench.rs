@@ -6,20 +6,24 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::clock::SystemClock;
-use plimsoll::{Ids, Namespace, Plimsoll};
+use plimsoll::{Ids, Namespace, Plimsoll, StoreUrl};
 use plimsoll_bench::{Figures, Scale, Workload};
 use thiserror::Error;
 
+use crate::output::say;
 use crate::place::{Place, is_memory};
 use crate::table;
 
 /// Measures a store.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The store: `memory:` or `sqlite:PATH`. Without it, a file in this folder that is removed
-    /// afterwards.
+    /// The store: `memory:` or `sqlite:PATH`, a new file that stays. Without it, a file in this
+    /// folder that is removed afterwards.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Also into a file that exists: what the workloads leave in it stays there.
+    #[arg(long, requires = "store")]
+    anyway: bool,
     /// Only this workload, or all whose name begins like this; may be given more than once.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
@@ -55,6 +59,10 @@ pub(crate) enum BenchError {
     },
     #[error("figures cannot be written: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{0} exists: a bench leaves many tasks in it. Name a new file, or add --anyway")]
+    Exists(String),
+    #[error("figures cannot be shown: {0}")]
+    Output(std::io::Error),
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
@@ -73,10 +81,11 @@ impl Bench {
         };
         let workloads = plimsoll_bench::workloads(scale);
         if self.list {
-            print!("{}", table::list(&workloads));
+            say(&table::list(&workloads)).map_err(BenchError::Output)?;
             return Ok(());
         }
         let chosen = self.choose(&workloads)?;
+        self.check_file()?;
         let mut all = Vec::new();
         // The file is removed also when somebody loses patience.
         let ended = tokio::select! {
@@ -84,9 +93,20 @@ impl Bench {
             _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),
         };
         if !self.json && !all.is_empty() {
-            print!("{}", table::show(&all));
+            say(&table::show(&all)).map_err(BenchError::Output)?;
         }
         ended
+    }
+
+    /// Nobody wants tasks of a bench among their own.
+    fn check_file(&self) -> Result<(), BenchError> {
+        let url = self.store.as_deref().unwrap_or("memory:");
+        match StoreUrl::parse(url).map_err(plimsoll::Error::from)? {
+            StoreUrl::Sqlite { path, .. } if path.exists() && !self.anyway => {
+                Err(BenchError::Exists(path.display().to_string()))
+            }
+            StoreUrl::Sqlite { .. } | StoreUrl::Memory => Ok(()),
+        }
     }
 
     fn choose<'a>(&self, workloads: &'a [Workload]) -> Result<Vec<&'a Workload>, BenchError> {
@@ -117,7 +137,8 @@ impl Bench {
         all: &mut Vec<Figures>,
     ) -> Result<(), BenchError> {
         for workload in chosen {
-            // A fresh file for each workload: what one leaves behind must not slow the next.
+            // A fresh file for each workload, if it is ours to choose: what one leaves behind must
+            // not slow the next.
             let place = match &self.store {
                 Some(url) => Place::named(url)?,
                 None => Place::fresh("bench").map_err(BenchError::Folder)?,
@@ -129,7 +150,10 @@ impl Bench {
             }
             figures.compare(all);
             if self.json {
-                println!("{}", serde_json::to_string(&figures)?);
+                let line = serde_json::to_string(&figures)? + "\n";
+                if !say(&line).map_err(BenchError::Output)? {
+                    return Ok(());
+                }
             }
             all.push(figures);
         }

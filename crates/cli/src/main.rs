@@ -4,6 +4,7 @@
 
 mod bench;
 mod demo;
+mod output;
 mod place;
 mod table;
 

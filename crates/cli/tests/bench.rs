@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -155,4 +155,46 @@ fn what_cannot_be_run_is_refused_with_a_way_out() {
         let complaint = complaint(&output);
         assert!(complaint.contains(part), "{arguments:?}: {complaint}");
     }
+}
+
+#[test]
+fn a_file_that_exists_is_left_alone_unless_told_otherwise() {
+    let folder = folder();
+    std::fs::write(folder.path().join("mine.db"), "").expect("a file");
+    let arguments = [
+        "--store",
+        "sqlite:mine.db",
+        "--workload",
+        "merge",
+        "--tasks",
+        "20",
+    ];
+    let refused = bench_in(folder.path(), &arguments);
+    let complaint = complaint(&refused);
+    assert!(complaint.contains("mine.db exists"), "{complaint}");
+    assert_eq!(
+        std::fs::read(folder.path().join("mine.db")).expect("it"),
+        b""
+    );
+    printed(&bench_in(
+        folder.path(),
+        &[&arguments[..], &["--anyway"]].concat(),
+    ));
+}
+
+#[test]
+fn nobody_who_listens_is_no_error() {
+    let folder = folder();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["bench", "--tasks", "20", "--json"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(bench.stdout.take());
+    let output = bench.wait_with_output().expect("it ends");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    assert_eq!(complaint, "");
 }

@@ -21,6 +21,7 @@ use plimsoll::{Engine, Ids, Invalid, Plimsoll, StoreUrl};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::output::say;
 use crate::place::Place;
 use crate::table::grouped;
 use books::Books;
@@ -87,6 +88,8 @@ pub(crate) struct Chaos {
 pub(crate) enum DemoError {
     #[error("cannot make a folder here: {0}; say where with --store sqlite:PATH")]
     Folder(std::io::Error),
+    #[error("the summary cannot be shown: {0}")]
+    Output(std::io::Error),
     #[error("several processes cannot share memory: name a file with --store sqlite:PATH")]
     Memory,
     #[error("cannot start a worker: {0}")]
@@ -209,11 +212,11 @@ impl Run {
         let late = ended?;
         let audit = Books::new(engine.store().clone()).audit(&job).await?;
         let summary = Summary::new(&audit, &fleet, self.tasks, self.seed);
-        if self.json {
-            println!("{}", serde_json::to_string(&summary)?);
-        } else {
-            print!("{}", summary.show());
-        }
+        let text = match self.json {
+            true => serde_json::to_string(&summary)? + "\n",
+            false => summary.show(),
+        };
+        say(&text).map_err(DemoError::Output)?;
         match late {
             Some(late) => Err(late),
             None if !summary.is_good() => Err(DemoError::Books),

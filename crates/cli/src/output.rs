@@ -1,0 +1,16 @@
+//! Standard output, which may be closed before everything is said.
+
+use std::io::{ErrorKind, Result, Write};
+
+/// Says it. Whether somebody still listens: `head` leaves after its first lines, which is no error.
+pub(crate) fn say(text: &str) -> Result<bool> {
+    let mut output = std::io::stdout().lock();
+    match output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+    {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
