@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use plimsoll_core::StoreExt;
+use plimsoll_core::store::Swept;
+use plimsoll_core::wake::Listener;
+use plimsoll_core::{Error, Ids, Result, StoreExt};
 
 use crate::Engine;
 
@@ -30,8 +32,10 @@ pub struct Sweeper {
     interval: Duration,
 }
 
-/// Hints come with every submit: they are not followed more often than this.
-const HINTS_APART: Duration = Duration::from_millis(100);
+/// How far apart looks are that follow hints. They come with every submit, so that looks that find
+/// nothing become rarer.
+const APART_MIN: Duration = Duration::from_millis(100);
+const APART_MAX: Duration = Duration::from_secs(1);
 /// After an error, the next try waits this long.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -41,7 +45,7 @@ impl Sweeper {
         Self {
             engine,
             limit: 500,
-            interval: Duration::from_secs(5),
+            interval: Duration::from_secs(10),
         }
     }
 
@@ -52,44 +56,122 @@ impl Sweeper {
     }
 
     /// One pass of bounded size.
-    pub async fn sweep_once(&self) -> plimsoll_core::Result<plimsoll_core::store::Swept> {
+    pub async fn sweep_once(&self) -> Result<Swept> {
         (self.engine.store())
             .sweep(self.limit, self.engine.ids())
             .await
     }
 
-    /// Sweeps until it is dropped.
-    pub async fn run(self) {
-        let (store, clock) = (self.engine.store().clone(), self.engine.clock().clone());
-        let mut hints = store.wakeups();
+    /// Decides everything that is due now. Waits for a store that is away.
+    pub async fn catch_up(&self) -> Result<()> {
         loop {
-            let wait = match self.sweep_once().await {
-                Ok(swept) => {
-                    for error in &swept.errors {
-                        tracing::warn!(%error, "what is due cannot be decided");
-                    }
-                    let next = swept.next.map(|next| next.since(clock.now()));
-                    match swept.more {
-                        true if swept.errors.is_empty() => Duration::ZERO,
-                        true => HINTS_APART,
-                        false => next.unwrap_or(self.interval).min(self.interval),
-                    }
+            match self.sweep_once().await {
+                Ok(swept) if swept.more && swept.errors.is_empty() => {}
+                Ok(swept) if swept.errors.iter().any(Error::is_transient) => {
+                    self.engine.clock().sleep(AFTER_ERROR).await;
                 }
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_transient() => {
+                    self.engine.clock().sleep(AFTER_ERROR).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sweeps until it is dropped or the store is closed.
+    pub async fn run(self) {
+        let clock = self.engine.clock().clone();
+        let mut hints = self.engine.store().wakeups();
+        let mut pace = Pace::new();
+        loop {
+            let swept = match self.sweep_once().await {
+                Ok(swept) => swept,
+                Err(Error::Closed) => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot sweep");
-                    AFTER_ERROR
+                    clock.sleep(AFTER_ERROR).await;
+                    continue;
                 }
             };
-            if wait <= HINTS_APART {
-                clock.sleep(wait).await;
+            for error in &swept.errors {
+                tracing::warn!(%error, "what is due cannot be decided");
+            }
+            pace.looked(&swept);
+            if swept.more && swept.errors.is_empty() {
+                // Whoever shares this thread gets its turn.
+                tokio::task::yield_now().await;
                 continue;
             }
-            clock.sleep(HINTS_APART).await;
+            let next = swept.next.map(|next| next.since(clock.now()));
+            let wait = match next {
+                _ if swept.more || !swept.errors.is_empty() => APART_MAX,
+                // Clocks differ: by the store's, it is not due yet.
+                Some(Duration::ZERO) => pace.apart,
+                Some(next) => next + pace.lag(self.engine.ids()),
+                None => self.interval,
+            };
+            pace.awaited = next.is_some_and(|next| next <= self.interval);
+            let looked = clock.monotonic();
             tokio::select! {
                 biased;
-                _ = hints.next() => {}
-                () = clock.sleep(wait - HINTS_APART) => {}
+                () = clock.sleep(wait.min(self.interval)) => {}
+                () = task_hint(&mut hints) => {
+                    pace.awaited = false;
+                    let since = clock.monotonic().saturating_sub(looked);
+                    clock.sleep(pace.apart.min(wait).saturating_sub(since)).await;
+                }
             }
+        }
+    }
+}
+
+/// Waits for a hint that a task may be scheduled. What else has changed can wait.
+async fn task_hint(hints: &mut Listener) {
+    loop {
+        let wake = hints.next().await;
+        if wake.any_lane || !wake.lanes.is_empty() {
+            return;
+        }
+    }
+}
+
+/// How eager to be.
+struct Pace {
+    /// How far apart looks are that follow hints.
+    apart: Duration,
+    /// Whether the next look is for something that will be due by then.
+    awaited: bool,
+    /// Whether somebody else was faster the last time.
+    beaten: bool,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            apart: APART_MIN,
+            awaited: false,
+            beaten: false,
+        }
+    }
+
+    fn looked(&mut self, swept: &Swept) {
+        let found = swept.promoted + swept.expired + swept.records + swept.groups > 0;
+        if self.awaited || found {
+            self.beaten = !found;
+        }
+        self.apart = match found {
+            true => APART_MIN,
+            false => (self.apart * 2).min(APART_MAX),
+        };
+    }
+
+    /// Of many sweepers, one is the first. The others come a little later, and find nothing to do
+    /// as long as it lives.
+    fn lag(&self, ids: &Ids) -> Duration {
+        match self.beaten {
+            true => APART_MIN.mul_f64(ids.jitter().fraction()),
+            false => Duration::ZERO,
         }
     }
 }

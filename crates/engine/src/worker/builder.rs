@@ -1,6 +1,6 @@
 //! Puts a worker together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl WorkerBuilder {
         <L::Service as Service<Context>>::Error: fmt::Display,
         <L::Service as Service<Context>>::Future: Send + 'static,
     {
-        let wrap = move |service| BoxCloneSyncService::new(Settled(layer.layer(service)));
+        let wrap = move |service| BoxCloneSyncService::new(Settled::new(layer.layer(service)));
         self.layers.push(Box::new(wrap));
         self
     }
@@ -167,6 +167,10 @@ impl WorkerBuilder {
         let queues = (self.queues.iter())
             .map(|queue| Name::for_field("queue", queue))
             .collect::<Result<Vec<_>, _>>()?;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = queues.iter().find(|queue| !seen.insert(*queue)) {
+            return Err(Invalid::new("queue", Problem::Repeated(twice.to_string())));
+        }
         if queues.is_empty() {
             let missing = "name a queue to work on".into();
             return Err(Invalid::new("queue", Problem::Missing(missing)));

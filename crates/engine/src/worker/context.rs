@@ -12,8 +12,11 @@ use plimsoll_core::task::{Holder, Progress, Task};
 use plimsoll_core::{Fence, Name, Result, StoreExt};
 use tokio::sync::watch;
 
-use super::States;
+use super::{States, patience};
 use crate::Engine;
+
+/// How long a handler's write waits at most before it is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Why a handler should stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +35,12 @@ pub enum Cause {
 }
 
 /// What a worker tells a handler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
-    Go,
-    Stop(Cause),
-    /// The handler's time is over: it is dropped where it stands.
-    Cut,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signal {
+    /// Why it should stop.
+    pub(super) cause: Option<Cause>,
+    /// Its time is over: it is dropped where it stands.
+    pub(super) cut: bool,
 }
 
 /// The task at hand, and what its holder may do with it.
@@ -56,20 +59,16 @@ struct Inner {
     signal: watch::Receiver<Signal>,
 }
 
-/// Until when a lease may be relied upon, by the worker's own clock.
-#[derive(Debug)]
+/// Until when a lease may be relied upon, by the worker's own clock: a margin before it ends.
+#[derive(Debug, Default)]
 pub(super) struct Trust(AtomicU64);
 
 impl Trust {
-    pub(super) fn new(until: Duration) -> Self {
-        Self(AtomicU64::new(micros(until)))
-    }
-
-    pub(super) fn extend(&self, until: Duration) {
+    pub(super) fn set(&self, until: Duration) {
         self.0.store(micros(until), Ordering::Release);
     }
 
-    pub(super) fn until(&self) -> Duration {
+    fn until(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Acquire))
     }
 }
@@ -137,30 +136,26 @@ impl Context {
     /// Whether the lease can still be relied upon, by this worker's own clock. It asks nobody, so
     /// it is cheap: ask before every step that others will see.
     pub fn still_mine(&self) -> bool {
-        let lost = matches!(
-            &*self.inner.signal.borrow(),
-            Signal::Stop(Cause::LeaseLost) | Signal::Cut
-        );
-        !lost && self.inner.engine.clock().monotonic() < self.inner.trust.until()
+        self.mine_for(Duration::ZERO)
+    }
+
+    fn mine_for(&self, duration: Duration) -> bool {
+        let then = self.inner.engine.clock().monotonic() + duration;
+        then < self.inner.trust.until() && !self.inner.signal.borrow().cut
     }
 
     /// Why to stop, if there is a reason.
     pub fn cancelled(&self) -> Option<Cause> {
-        match &*self.inner.signal.borrow() {
-            Signal::Stop(cause) => Some(cause.clone()),
-            Signal::Go | Signal::Cut => None,
-        }
+        self.inner.signal.borrow().cause.clone()
     }
 
     /// Waits until there is a reason to stop.
     pub async fn cancellation(&self) -> Cause {
         let mut signal = self.inner.signal.clone();
-        let stopped = signal.wait_for(|signal| *signal != Signal::Go).await;
-        match stopped.as_deref() {
-            Ok(Signal::Stop(cause)) => cause.clone(),
-            // The worker is gone, or drops this handler now.
-            Ok(Signal::Go | Signal::Cut) | Err(_) => Cause::LeaseLost,
-        }
+        let stopped = signal.wait_for(|signal| signal.cause.is_some()).await;
+        let cause = stopped.ok().and_then(|signal| signal.cause.clone());
+        // Otherwise the attempt has ended, or the worker is gone.
+        cause.unwrap_or(Cause::LeaseLost)
     }
 
     /// Says how far the task is.
@@ -203,8 +198,22 @@ impl Context {
         self.write(Write::Amend(Box::new(amend))).await
     }
 
-    /// Setting the same thing again is harmless, so that nothing needs to be remembered of it.
+    /// Tries again while the store is away and the lease can be relied upon. Setting the same thing
+    /// again is harmless, and a line of a log has an id, so that nothing happens twice.
     async fn write(&self, write: Write) -> Result<()> {
-        self.inner.engine.store().write(write).await.map(drop)
+        let engine = &self.inner.engine;
+        let mut errors = 0;
+        loop {
+            let error = match engine.store().write(write.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let pause = patience::pause(errors, PAUSE_MAX, engine.ids());
+            if !patience::is_passing(&error) || !self.mine_for(pause) {
+                return Err(error);
+            }
+            errors += 1;
+            engine.clock().sleep(pause).await;
+        }
     }
 }

@@ -1,141 +1,60 @@
 //! What a worker holds and what it owes: tasks that wait to be started, tasks at work, and answers
 //! on their way to the store. Nothing in here waits or asks anybody.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use plimsoll_core::task::{Holder, Lane, Task};
-use plimsoll_core::{Fence, Name, TaskId};
+use plimsoll_core::Name;
+use plimsoll_core::store::Commit;
+use plimsoll_core::task::{Holder, Lane};
 use tokio::sync::watch;
 
-use super::context::{Cause, Signal, Trust};
+use super::context::{Cause, Signal};
+use super::running::{Attempt, Hold, Running, attempt_of};
 use super::settings::{Pace, Settings, UNSTARTED_MAX};
 use super::settle::Settling;
-
-/// One claim of one task. A worker may hold a task again while a handler that lost it winds down.
-pub(super) type Attempt = (TaskId, Fence);
-
-/// A claimed task.
-#[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) task: Task,
-    pub(super) holder: Holder,
-    pub(super) trust: Arc<Trust>,
-    /// When the attempt ends, whatever its lease.
-    pub(super) deadline: Option<Duration>,
-    /// When it was claimed or renewed last.
-    pub(super) renewed: Duration,
-    pub(super) claimed: Duration,
-}
-
-impl Hold {
-    /// A task that was claimed by a call sent at this moment.
-    pub(super) fn new(task: Task, holder: Holder, sent: Duration, lease: Duration) -> Self {
-        let deadline = task.spec.attempt_timeout.map(|timeout| sent + timeout);
-        let hold = Self {
-            task,
-            holder,
-            trust: Arc::new(Trust::new(Duration::ZERO)),
-            deadline,
-            renewed: sent,
-            claimed: sent,
-        };
-        hold.renewed_at(sent, lease);
-        hold
-    }
-
-    fn renewed_at(&self, sent: Duration, lease: Duration) {
-        let until = sent + lease;
-        self.trust
-            .extend(self.deadline.map_or(until, |deadline| deadline.min(until)));
-    }
-
-    pub(super) fn attempt(&self) -> Attempt {
-        (self.holder.task, self.holder.fence)
-    }
-
-    fn kind(&self) -> &Name {
-        &self.task.spec.lane.kind
-    }
-}
-
-/// A task at work.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) hold: Hold,
-    pub(super) since: Duration,
-    pub(super) signal: watch::Sender<Signal>,
-    /// Why it was asked to stop.
-    pub(super) cause: Option<Cause>,
-    /// When it is dropped although its lease goes on.
-    cut_at: Option<Duration>,
-    /// The store said that somebody else has it, or nobody.
-    pub(super) lost: bool,
-}
-
-impl Running {
-    /// Asks the handler to stop, unless it was asked before.
-    fn stop(&mut self, cause: Cause) {
-        if self.cause.is_none() {
-            self.cause = Some(cause.clone());
-            self.signal.send_replace(Signal::Stop(cause));
-        }
-    }
-
-    /// When to ask it to stop, and when to drop it.
-    fn ends(&self, settings: &Settings) -> (Duration, Cause, Duration) {
-        let until = self.hold.trust.until();
-        let (mut stop, mut cause) = (
-            until.saturating_sub(settings.stop_margin()),
-            Cause::LeaseLost,
-        );
-        let mut cut = until.saturating_sub(settings.cut_margin());
-        if let Some(deadline) = self.hold.deadline {
-            let timeout = deadline.saturating_sub(self.hold.claimed);
-            let warn = deadline.saturating_sub((timeout / 10).min(Duration::from_secs(1)));
-            if deadline <= until {
-                // The lease cannot be renewed past the deadline: that is no loss.
-                (stop, cause, cut) = (warn, Cause::Deadline, deadline);
-            }
-        }
-        (stop, cause, self.cut_at.map_or(cut, |at| at.min(cut)))
-    }
-}
 
 /// What a worker holds and owes.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     /// Claimed, not started, in the order in which they should run.
-    pub(super) waiting: VecDeque<Hold>,
+    waiting: VecDeque<Hold>,
     pub(super) running: BTreeMap<Attempt, Running>,
     /// Answers that have not been sent.
-    pub(super) outbox: VecDeque<Settling>,
-    /// How many of each kind that has a limit are held.
+    outbox: VecDeque<Settling>,
+    /// Answers that have been sent, but not taken yet.
+    in_flight: Vec<Settling>,
+    /// Attempts that took too long, and when to tell the store.
+    overdue: Vec<(Duration, Settling)>,
+    /// How many of each kind are held.
     held: BTreeMap<Name, usize>,
-    pub(super) pace: Pace,
+    pace: Pace,
     /// When a running task may next need a word.
     check_at: Option<Duration>,
+    /// When to renew leases next: perhaps too early.
     renew_at: Option<Duration>,
 }
 
 impl Desk {
     /// How many more tasks to claim.
     pub(super) fn room(&self, settings: &Settings, now: Duration) -> usize {
+        if self.outbox.len() >= settings.owed_max() {
+            return 0;
+        }
         let free = settings.concurrency.saturating_sub(self.running.len());
         let ages = (self.running.values()).map(|running| now.saturating_sub(running.since));
         let ahead = settings.prefetch(self.pace.expected(ages));
-        (free + ahead).saturating_sub(self.waiting.len())
+        (free.saturating_add(ahead)).saturating_sub(self.waiting.len())
     }
 
     /// Which of these lanes to claim from, and how many, so that no kind exceeds its limit. Every
-    /// other turn is for kinds without a limit alone, which would otherwise wait for the others.
+    /// other round is for kinds without a limit alone, which would otherwise wait for the others.
     pub(super) fn ask(
         &self,
         lanes: &[Lane],
         limits: &BTreeMap<Name, usize>,
         room: usize,
-        turn: usize,
+        round: usize,
     ) -> (Vec<Lane>, usize) {
         let left = |lane: &Lane| {
             let limit = limits.get(&lane.kind)?;
@@ -143,7 +62,7 @@ impl Desk {
         };
         let tight = lanes.iter().filter_map(left).any(|left| left < room);
         let unlimited_only =
-            tight && turn % 2 == 1 && lanes.iter().any(|lane| left(lane).is_none());
+            tight && round % 2 == 1 && lanes.iter().any(|lane| left(lane).is_none());
         let mut most = room;
         let mut chosen = Vec::new();
         for lane in lanes {
@@ -160,16 +79,11 @@ impl Desk {
         (chosen, most)
     }
 
-    pub(super) fn take_in(
-        &mut self,
-        hold: Hold,
-        limits: &BTreeMap<Name, usize>,
-        settings: &Settings,
-    ) {
-        let renew = hold.renewed + settings.renew_after();
-        self.renew_at = self.renew_at.into_iter().chain([renew]).min();
-        if limits.contains_key(hold.kind()) {
-            *self.held.entry(hold.kind().clone()).or_default() += 1;
+    pub(super) fn take_in(&mut self, hold: Hold, settings: &Settings) {
+        sooner(&mut self.renew_at, hold.renewed + settings.renew_after());
+        match self.held.get_mut(hold.kind()) {
+            Some(held) => *held += 1,
+            None => drop(self.held.insert(hold.kind().clone(), 1)),
         }
         self.waiting.push_back(hold);
     }
@@ -181,13 +95,12 @@ impl Desk {
     }
 
     /// The next task to start, if there is a place for it.
-    pub(super) fn next_to_start(&mut self, settings: &Settings) -> Option<Hold> {
+    pub(super) fn next_to_start(&mut self, settings: &Settings, now: Duration) -> Option<Hold> {
         // Answers that cannot be delivered must not pile up.
-        let owed = self.outbox.len() < settings.concurrency * 4 + 1_024;
-        if owed && self.running.len() < settings.concurrency {
-            return self.waiting.pop_front();
+        if self.outbox.len() >= settings.owed_max() || self.running.len() >= settings.concurrency {
+            return None;
         }
-        None
+        (self.waiting).pop_front_if(|hold| hold.is_fresh(settings, now))
     }
 
     pub(super) fn started(
@@ -197,16 +110,9 @@ impl Desk {
         now: Duration,
         settings: &Settings,
     ) {
-        let running = Running {
-            hold,
-            since: now,
-            signal,
-            cause: None,
-            cut_at: None,
-            lost: false,
-        };
-        let (stop, _, cut) = running.ends(settings);
-        self.check_by(stop.min(cut));
+        let running = Running::new(hold, signal, now);
+        let (stop, cut) = (running.stop_at(settings).0, running.cut_at(settings).0);
+        sooner(&mut self.check_at, stop.min(cut));
         self.running.insert(running.hold.attempt(), running);
     }
 
@@ -214,34 +120,94 @@ impl Desk {
         let running = self.running.remove(&attempt)?;
         self.let_go(&running.hold);
         self.pace.took(now.saturating_sub(running.since));
+        // Whatever the handler left behind does not hold the task any more.
+        running.hold.trust.set(Duration::ZERO);
         Some(running)
     }
 
-    /// Tasks that wait and should not any more: all of them, or those that wait for too long.
+    /// Tasks that wait and should not any more: all of them, or those that wait for too long, or
+    /// that nobody could finish in time.
     pub(super) fn give_back(&mut self, all: bool, now: Duration) -> Vec<Hold> {
         let mut back = Vec::new();
         // The front has waited for the longest.
-        while let Some(hold) = self
-            .waiting
-            .pop_front_if(|hold| all || now.saturating_sub(hold.claimed) >= UNSTARTED_MAX)
-        {
+        while let Some(hold) = self.waiting.pop_front_if(|hold| {
+            all || now.saturating_sub(hold.arrived) >= UNSTARTED_MAX || hold.is_overdue(now)
+        }) {
             self.let_go(&hold);
             back.push(hold);
         }
         back
     }
 
-    /// The leases to renew: all, because a renewal also tells who is to stop.
-    pub(super) fn to_renew(&self, most: usize) -> Vec<Holder> {
-        let running = self.running.values().filter(|running| !running.lost);
-        let mut holds: Vec<&Hold> = (self.waiting.iter())
-            .chain(running.map(|running| &running.hold))
-            .collect();
-        if holds.len() > most {
-            holds.sort_by_key(|hold| hold.renewed);
-            holds.truncate(most);
+    /// Owes the store an answer.
+    pub(super) fn owe(&mut self, settling: Settling) {
+        self.outbox.push_back(settling);
+    }
+
+    /// Answers to send, as many as one call may carry.
+    pub(super) fn send(&mut self, most: usize, bytes_max: usize) -> Vec<Commit> {
+        let mut bytes = 0;
+        while let Some(next) = self.outbox.front() {
+            bytes += next.commit.size();
+            let first = self.in_flight.is_empty();
+            if self.in_flight.len() >= most || (bytes > bytes_max && !first) {
+                break;
+            }
+            self.in_flight.extend(self.outbox.pop_front());
         }
-        holds.into_iter().map(|hold| hold.holder.clone()).collect()
+        let commits = self.in_flight.iter().map(|one| one.commit.clone());
+        commits.collect()
+    }
+
+    /// What the answered call carried.
+    pub(super) fn delivered(&mut self) -> Vec<Settling> {
+        std::mem::take(&mut self.in_flight)
+    }
+
+    /// The call failed: what it carried is sent again, first.
+    pub(super) fn undelivered(&mut self) {
+        for settling in self.delivered().into_iter().rev() {
+            self.outbox.push_front(settling);
+        }
+    }
+
+    /// Whether there is anything to send.
+    pub(super) fn owes(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Tells the store at this moment that an attempt took too long.
+    pub(super) fn owe_at(&mut self, at: Duration, settling: Settling) {
+        self.overdue.push((at, settling));
+    }
+
+    /// Puts what is to be told by now to the answers.
+    pub(super) fn owe_overdue(&mut self, now: Duration) {
+        let due = self.overdue.extract_if(.., |(at, _)| *at <= now);
+        self.outbox.extend(due.map(|(_, settling)| settling));
+    }
+
+    /// The leases to renew: all, because a renewal also tells who is to stop. Also of answers that
+    /// the store has not taken yet: nobody else should begin with those.
+    pub(super) fn to_renew(&self, most: usize) -> Vec<Holder> {
+        let mut leases: Vec<(Duration, &Holder)> = self.leases().collect();
+        if leases.len() > most {
+            leases.sort_by_key(|(renewed, _)| *renewed);
+            leases.truncate(most);
+        }
+        leases
+            .into_iter()
+            .map(|(_, holder)| holder.clone())
+            .collect()
+    }
+
+    fn leases(&self) -> impl Iterator<Item = (Duration, &Holder)> {
+        let running = self.running.values().filter(|running| !running.lost);
+        let holds = (self.waiting.iter()).chain(running.map(|running| &running.hold));
+        let answers = self.outbox.iter().chain(&self.in_flight);
+        holds
+            .map(|hold| (hold.renewed, &hold.holder))
+            .chain(answers.map(|owed| (owed.renewed, &owed.holder)))
     }
 
     /// When to renew leases next, as far as is known: perhaps too early.
@@ -251,36 +217,37 @@ impl Desk {
 
     /// Finds out when to renew leases next. At the earliest then, which is after a failure.
     pub(super) fn plan_renewal(&mut self, settings: &Settings, earliest: Duration) {
-        let running = self.running.values().filter(|running| !running.lost);
-        self.renew_at = (self
-            .waiting
-            .iter()
-            .chain(running.map(|running| &running.hold)))
-        .map(|hold| hold.renewed + settings.renew_after())
-        .min()
-        .map(|at| at.max(earliest));
+        let next = self.leases().map(|(renewed, _)| renewed).min();
+        self.renew_at = next.map(|renewed| (renewed + settings.renew_after()).max(earliest));
     }
 
-    /// Somebody may have asked to stop a task: the next renewal tells.
+    /// Somebody may have asked to stop a task: a renewal tells.
     pub(super) fn renew_now(&mut self, now: Duration) {
-        if !self.waiting.is_empty() || !self.running.is_empty() {
-            self.renew_at = Some(now);
-        }
+        sooner(&mut self.renew_at, now);
     }
 
-    /// A lease goes on, by a call sent at this moment.
-    pub(super) fn renewed(&mut self, attempt: Attempt, sent: Duration, lease: Duration) {
-        let running = self
-            .running
-            .get_mut(&attempt)
-            .map(|running| &mut running.hold);
-        let waiting = self
-            .waiting
-            .iter_mut()
-            .find(|hold| hold.attempt() == attempt);
-        if let Some(hold) = running.or(waiting) {
-            hold.renewed = sent;
-            hold.renewed_at(sent, lease);
+    /// These leases go on, by a call sent at this moment.
+    pub(super) fn renewed(
+        &mut self,
+        attempts: &BTreeSet<Attempt>,
+        sent: Duration,
+        settings: &Settings,
+    ) {
+        for attempt in attempts {
+            if let Some(running) = self.running.get_mut(attempt) {
+                running.renew(sent, settings);
+                sooner(&mut self.check_at, running.stop_at(settings).0);
+            }
+        }
+        for hold in &mut self.waiting {
+            if attempts.contains(&hold.attempt()) {
+                hold.renew(sent, settings);
+            }
+        }
+        for owed in self.outbox.iter_mut().chain(&mut self.in_flight) {
+            if attempts.contains(&attempt_of(&owed.holder)) {
+                owed.renewed = sent;
+            }
         }
     }
 
@@ -292,11 +259,8 @@ impl Desk {
         cut_at: Duration,
     ) -> Option<Hold> {
         if let Some(running) = self.running.get_mut(&attempt) {
-            if running.cause.is_none() {
-                running.cut_at = Some(cut_at);
-            }
-            running.stop(Cause::Cancelled { reason });
-            self.check_by(cut_at);
+            running.cancel(reason, cut_at);
+            sooner(&mut self.check_at, cut_at);
             return None;
         }
         self.take_waiting(attempt)
@@ -305,10 +269,7 @@ impl Desk {
     /// The store says that this worker does not hold a task any more.
     pub(super) fn lose(&mut self, attempt: Attempt) {
         match self.running.get_mut(&attempt) {
-            Some(running) => {
-                running.lost = true;
-                running.stop(Cause::LeaseLost);
-            }
+            Some(running) => running.lose(),
             None => drop(self.take_waiting(attempt)),
         }
     }
@@ -326,9 +287,9 @@ impl Desk {
         }
     }
 
-    pub(super) fn cut_all(&mut self) {
+    pub(super) fn cut_all(&mut self, cause: &Cause) {
         for running in self.running.values_mut() {
-            running.signal.send_replace(Signal::Cut);
+            running.cut(cause.clone());
         }
     }
 
@@ -337,38 +298,46 @@ impl Desk {
         if self.check_at.is_none_or(|at| at > now) {
             return;
         }
-        let mut next = None;
+        self.check_at = None;
         for running in self.running.values_mut() {
-            let (stop, cause, cut) = running.ends(settings);
-            if now >= cut {
-                running.stop(cause);
-                running.signal.send_replace(Signal::Cut);
+            if running.cut.is_some() {
                 continue;
             }
-            if now >= stop {
+            let (cut_at, why) = running.cut_at(settings);
+            let (stop_at, cause) = running.stop_at(settings);
+            if now >= cut_at {
+                running.cut(why);
+                continue;
+            }
+            if now >= stop_at {
                 running.stop(cause);
             }
-            let at = if running.cause.is_some() { cut } else { stop };
-            next = next.into_iter().chain([at]).min();
+            let at = if now < stop_at { stop_at } else { cut_at };
+            sooner(&mut self.check_at, at.min(cut_at));
         }
-        self.check_at = next;
-    }
-
-    fn check_by(&mut self, at: Duration) {
-        self.check_at = self.check_at.into_iter().chain([at]).min();
     }
 
     /// When something in here needs a look.
     pub(super) fn next_event(&self) -> Option<Duration> {
-        let unstarted = self
-            .waiting
-            .front()
-            .map(|hold| hold.claimed + UNSTARTED_MAX);
-        self.check_at.into_iter().chain(unstarted).min()
+        let unstarted = (self.waiting.front()).map(|hold| hold.arrived + UNSTARTED_MAX);
+        let overdue = self.overdue.iter().map(|(at, _)| *at);
+        (self.check_at.into_iter())
+            .chain(unstarted)
+            .chain(overdue)
+            .min()
+    }
+
+    /// How many answers the store has not taken.
+    pub(super) fn owed(&self) -> usize {
+        self.outbox.len() + self.in_flight.len() + self.overdue.len()
     }
 
     /// Whether nothing is held or owed.
     pub(super) fn is_clear(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && self.outbox.is_empty()
+        self.waiting.is_empty() && self.running.is_empty() && self.owed() == 0
     }
+}
+
+fn sooner(at: &mut Option<Duration>, then: Duration) {
+    *at = Some(at.map_or(then, |at| at.min(then)));
 }

@@ -10,7 +10,7 @@ use plimsoll_core::Invalid;
 use tower::Service;
 use tower::util::BoxCloneSyncService;
 
-use super::{Answer, Context, FromTask, IntoAnswer, States};
+use super::{Answer, Context, Failure, FromTask, IntoAnswer, States};
 
 /// Works on one task after another. Every layer sees this.
 pub type HandlerService = BoxCloneSyncService<Context, Answer, Infallible>;
@@ -99,7 +99,20 @@ impl<H: Handler<A>, A: 'static> Service<Context> for Served<H, A> {
 
 /// Answers what a layer could not: its error is a failure of the task.
 #[derive(Clone)]
-pub(super) struct Settled<S>(pub(super) S);
+pub(super) struct Settled<S> {
+    inner: S,
+    /// Why the service cannot be called: one that is not well must not be.
+    unwell: Option<Failure>,
+}
+
+impl<S> Settled<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self {
+            inner,
+            unwell: None,
+        }
+    }
+}
 
 impl<S> Service<Context> for Settled<S>
 where
@@ -112,12 +125,17 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, poller: &mut Poller<'_>) -> Poll<Result<(), Infallible>> {
-        // A service that is not well says so again when it is called.
-        self.0.poll_ready(poller).map(|_| Ok(()))
+        self.inner.poll_ready(poller).map(|ready| {
+            self.unwell = ready.err().map(Failure::from);
+            Ok(())
+        })
     }
 
     fn call(&mut self, context: Context) -> Self::Future {
-        let answer = self.0.call(context);
+        if let Some(failure) = self.unwell.take() {
+            return Box::pin(std::future::ready(Ok(Answer::Fail(failure))));
+        }
+        let answer = self.inner.call(context);
         Box::pin(async move {
             Ok(match answer.await {
                 Ok(answer) => answer,

@@ -9,12 +9,19 @@
 //! [tower layers](WorkerBuilder::layer).
 
 mod answer;
+mod attempt;
 mod builder;
+mod claims;
 mod context;
 mod desk;
+mod drain;
 mod driver;
+mod exchange;
 mod extract;
 mod handler;
+mod patience;
+mod renewal;
+mod running;
 mod settings;
 mod settle;
 mod stats;
@@ -182,8 +189,7 @@ impl Worker {
     pub async fn run_until_empty(self) -> Result<Summary> {
         let stopped = self.stop.subscribe();
         if self.sweeps {
-            let sweeper = Sweeper::new(self.parts.engine.clone());
-            while sweeper.sweep_once().await?.more {}
+            Sweeper::new(self.parts.engine.clone()).catch_up().await?;
         }
         Driver::new(self.parts, true).run(stopped).await
     }

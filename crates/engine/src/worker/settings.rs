@@ -12,7 +12,8 @@ pub struct Settings {
     pub prefetch_max: usize,
     /// How long a lease runs. It is renewed three times in that time.
     pub lease: Duration,
-    /// How often to look for tasks when nothing hints at any.
+    /// How often to look for tasks when nothing hints at any. Where the store tells what others
+    /// submit, that is only a precaution, and ten times as rare.
     pub poll: Duration,
     /// How long a handler may go on after its task was cancelled.
     pub cancel_grace: Duration,
@@ -41,7 +42,37 @@ const AHEAD: Duration = Duration::from_millis(50);
 /// A task that has not started by then is given back.
 pub(super) const UNSTARTED_MAX: Duration = Duration::from_secs(1);
 
+/// Where the store hints at tasks, looking without a hint is this many times rarer.
+const HINTED: u32 = 10;
+/// However short the lease, and however long: the longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
 impl Settings {
+    /// How often to look for tasks when nothing hints at any.
+    pub(super) fn idle_poll(&self, hinted: bool) -> Duration {
+        if hinted {
+            self.poll * HINTED
+        } else {
+            self.poll
+        }
+    }
+
+    /// How long to wait at most before the store is tried again: answers should reach it while
+    /// their leases run.
+    pub(super) fn pause_max(&self) -> Duration {
+        PAUSE_MAX.min(self.lease / 8)
+    }
+
+    /// How long a renewal may take. After that it is sent again.
+    pub(super) fn renewal_max(&self) -> Duration {
+        self.lease / 2
+    }
+
+    /// How many answers may wait for the store before no more work is begun.
+    pub(super) fn owed_max(&self) -> usize {
+        self.concurrency.saturating_mul(4).saturating_add(1_024)
+    }
+
     /// How long after it was taken or renewed a lease is renewed.
     pub(super) fn renew_after(&self) -> Duration {
         self.lease / 3

@@ -1,10 +1,14 @@
 //! From what a handler answered to what is committed.
 
-use plimsoll_core::store::{Commit, Ending, Expire, Settle, Write};
+use std::time::Duration;
+
+use plimsoll_core::limits::ERROR_BYTES_KEPT;
+use plimsoll_core::store::{Commit, Ending, Expire, FailRetry, Settle, Write};
 use plimsoll_core::task::Holder;
 use plimsoll_core::{Error, Ids};
 
 use super::context::Cause;
+use super::running::{Running, attempt_of};
 use super::{Answer, Completion, Failure};
 
 /// How the work on a task ended in this process.
@@ -23,37 +27,98 @@ pub(super) enum Ended {
 pub(super) struct Settling {
     pub(super) holder: Holder,
     pub(super) commit: Commit,
+    /// When the call was sent that claimed or renewed the task last.
+    pub(super) renewed: Duration,
     /// Whether the store has refused an answer for this task before.
-    pub(super) refused: bool,
+    refused: bool,
 }
 
-/// What to commit for a task whose handler has ended. `cause` is why it was asked to stop, if it was.
-pub(super) fn settle(holder: &Holder, ended: Ended, cause: Option<&Cause>, ids: &Ids) -> Settling {
-    let answer = match (ended, cause) {
-        (Ended::Answered(answer), _) => answer,
-        (Ended::Panicked(message), _) => Answer::Fail(Failure::new(format!("panicked: {message}"))),
-        (Ended::Cut, Some(Cause::Deadline)) => return overdue(holder, ids),
-        (Ended::Cut, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason.clone()),
-        (Ended::Cut, Some(Cause::LeaseLost)) => {
-            return release(holder, Some("the lease could not be renewed in time"));
+impl Settling {
+    pub(super) fn new(holder: &Holder, answer: Answer, renewed: Duration, ids: &Ids) -> Self {
+        let (how, with) = ending(answer, ids);
+        let settle = Settle {
+            holder: holder.clone(),
+            how,
+        };
+        let mut settling = Self::of(holder, Write::Settle(settle), renewed);
+        if !with.is_empty() {
+            // Settles alone are recognised by their fence; what is written with one needs a name.
+            settling.commit = settling.commit.id(ids.commit());
+            settling.commit.writes.extend(with);
         }
-        (Ended::Cut, Some(Cause::Draining) | None) => return release(holder, Some("interrupted")),
+        settling
+    }
+
+    /// Gives a task back.
+    pub(super) fn release(holder: &Holder, reason: Option<&str>, renewed: Duration) -> Self {
+        let settle = Settle {
+            holder: holder.clone(),
+            how: Ending::Release {
+                reason: reason.map(clean),
+            },
+        };
+        Self::of(holder, Write::Settle(settle), renewed)
+    }
+
+    /// Says that the attempt took too long. Only the store can decide that.
+    fn overdue(holder: &Holder, renewed: Duration, ids: &Ids) -> Self {
+        let expire = Expire {
+            task: holder.task,
+            fence: holder.fence,
+            jitter: ids.jitter(),
+        };
+        Self::of(holder, Write::Expire(expire), renewed)
+    }
+
+    fn of(holder: &Holder, write: Write, renewed: Duration) -> Self {
+        Self {
+            holder: holder.clone(),
+            commit: Commit::of(write),
+            renewed,
+            refused: false,
+        }
+    }
+
+    /// Whether it gives a task back.
+    pub(super) fn is_release(&self) -> bool {
+        matches!(
+            self.commit.writes.first(),
+            Some(Write::Settle(settle)) if matches!(settle.how, Ending::Release { .. })
+        )
+    }
+
+    /// Whether it says that the attempt took too long.
+    pub(super) fn is_overdue(&self) -> bool {
+        matches!(self.commit.writes.first(), Some(Write::Expire(_)))
+    }
+}
+
+/// What to commit for a task whose handler has ended.
+pub(super) fn settle(running: &Running, ended: Ended, ids: &Ids) -> Settling {
+    let (holder, renewed) = (&running.hold.holder, running.hold.renewed);
+    let release = |reason: &str| Settling::release(holder, Some(reason), renewed);
+    let answer = match (ended, &running.told, &running.cut) {
+        // It was the worker that had to stop: a handler that says so has not failed.
+        (
+            Ended::Answered(Answer::Fail(Failure {
+                message,
+                retry: FailRetry::Policy,
+            })),
+            Some(Cause::Draining | Cause::LeaseLost),
+            _,
+        ) => return release(&format!("interrupted: {message}")),
+        (Ended::Answered(answer), ..) => answer,
+        (Ended::Panicked(message), ..) => {
+            Answer::Fail(Failure::new(format!("panicked: {message}")))
+        }
+        (Ended::Cut, _, Some(Cause::Deadline)) => return Settling::overdue(holder, renewed, ids),
+        (Ended::Cut, _, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason.clone()),
+        (Ended::Cut, _, Some(Cause::LeaseLost)) => {
+            return release("interrupted: the lease could not be renewed in time");
+        }
+        (Ended::Cut, _, Some(Cause::Draining) | None) => return release("interrupted"),
     };
-    let (how, with) = ending(answer, ids);
-    let mut commit = Commit::of(Write::Settle(Settle {
-        holder: holder.clone(),
-        how,
-    }));
-    if !with.is_empty() {
-        // Settles alone are recognised by their fence; what is written with one needs a name.
-        commit = commit.id(ids.commit());
-        commit.writes.extend(with);
-    }
-    Settling {
-        holder: holder.clone(),
-        commit,
-        refused: false,
-    }
+    Settling::new(holder, answer, renewed, ids)
 }
 
 fn ending(answer: Answer, ids: &Ids) -> (Ending, Vec<Write>) {
@@ -62,52 +127,35 @@ fn ending(answer: Answer, ids: &Ids) -> (Ending, Vec<Write>) {
             return (Ending::Complete { result }, with);
         }
         Answer::Fail(Failure { message, retry }) => Ending::Fail {
-            error: message,
+            error: clean(&message),
             retry,
             jitter: ids.jitter(),
         },
         Answer::Snooze(delay) => Ending::Snooze { delay },
         Answer::Release => Ending::Release { reason: None },
-        Answer::Cancel(reason) => Ending::Cancel { reason },
+        Answer::Cancel(reason) => Ending::Cancel {
+            reason: reason.as_deref().map(clean),
+        },
     };
     (how, Vec::new())
 }
 
-/// Gives a task back.
-pub(super) fn release(holder: &Holder, reason: Option<&str>) -> Settling {
-    let how = Ending::Release {
-        reason: reason.map(Into::into),
-    };
-    Settling {
-        holder: holder.clone(),
-        commit: Commit::of(Write::Settle(Settle {
-            holder: holder.clone(),
-            how,
-        })),
-        refused: false,
-    }
-}
-
-/// The store says that the attempt took too long, if it thinks so too; otherwise a sweep will.
-fn overdue(holder: &Holder, ids: &Ids) -> Settling {
-    let expire = Write::Expire(Expire {
-        task: holder.task,
-        fence: holder.fence,
-        jitter: ids.jitter(),
-    });
-    Settling {
-        holder: holder.clone(),
-        commit: Commit::of(expire),
-        refused: false,
-    }
+/// An error as every store takes it: what a handler has to say is never a reason to refuse it.
+fn clean(message: &str) -> String {
+    let kept = &message[..message.floor_char_boundary(ERROR_BYTES_KEPT)];
+    kept.replace('\0', "\u{fffd}")
 }
 
 /// What to commit instead of what the store refused, if there is anything.
-pub(super) fn instead(settling: Settling, error: &Error, ids: &Ids) -> Option<Settling> {
+pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<Settling> {
     let failure = match error {
         // Another try would bring the same answer.
         Error::Invalid(_) | Error::Unsupported(_) => Failure::fatal,
         Error::Conflict(_) | Error::NotFound(_) => Failure::new,
+        // Something that was to be written with the answer is not this handler's to write.
+        Error::LeaseLost(lost) if (lost.task, lost.fence) != attempt_of(&settling.holder) => {
+            Failure::new
+        }
         Error::LeaseLost(_) | Error::Corrupt(_) | Error::Closed | Error::Unavailable(_) => {
             return None;
         }
@@ -118,6 +166,6 @@ pub(super) fn instead(settling: Settling, error: &Error, ids: &Ids) -> Option<Se
     let answer = Answer::Fail(failure(format!("the answer was refused: {error}")));
     Some(Settling {
         refused: true,
-        ..settle(&settling.holder, Ended::Answered(answer), None, ids)
+        ..Settling::new(&settling.holder, answer, settling.renewed, ids)
     })
 }

@@ -21,6 +21,8 @@ pub(super) struct Counters {
     pub(super) released: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) cut: AtomicU64,
+    pub(super) interrupted: AtomicU64,
+    pub(super) unsettled: AtomicU64,
 }
 
 /// What a worker has done.
@@ -44,6 +46,10 @@ pub struct Summary {
     pub refused: u64,
     /// Handlers that were dropped before they ended.
     pub cut: u64,
+    /// Of these, dropped because the worker had to end.
+    pub interrupted: u64,
+    /// Answers that the store had not taken when the worker ended: it was away for too long.
+    pub unsettled: u64,
 }
 
 impl Stats {
@@ -60,6 +66,8 @@ impl Stats {
             released: read(&self.0.released),
             refused: read(&self.0.refused),
             cut: read(&self.0.cut),
+            interrupted: read(&self.0.interrupted),
+            unsettled: read(&self.0.unsettled),
         }
     }
 

@@ -111,6 +111,7 @@ async fn a_backoff_function_decides_when_and_the_policy_how_often() {
     for _ in 0..4 {
         let worker = bench
             .worker()
+            .sweeps(true)
             .handle("k", fail.clone())
             .backoff("k", |task, failure| {
                 assert_eq!(failure.retry, FailRetry::Policy);

@@ -4,4 +4,20 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod answers;
+mod builder;
+mod calls;
+mod cancel;
+mod completion;
+mod context;
+mod deadline;
+mod drain;
+mod faults;
+mod layers;
+mod lease;
+mod load;
+mod quiet;
+mod refusals;
+mod replies;
 mod setup;
+mod signals;
+mod sweeper;

@@ -1,0 +1,51 @@
+//! One attempt at one task: the handler runs until it answers, panics or is dropped.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::builder::Backoff;
+use super::context::{Context, Signal};
+use super::settle::Ended;
+use super::{Answer, HandlerService};
+
+/// Runs a handler. All code of the user runs in here, so that a panic is never more than a failure
+/// of the task: in layers, in the backoff function, or when what is dropped panics.
+pub(super) async fn attempt(
+    service: HandlerService,
+    context: Context,
+    backoff: Option<Backoff>,
+    mut heard: watch::Receiver<Signal>,
+) -> Ended {
+    let work = async move {
+        let answer = async {
+            let again = backoff.map(|backoff| (backoff, context.task().clone()));
+            let mut answer = match service.oneshot(context).await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            };
+            if let (Answer::Fail(failure), Some((backoff, task))) = (&mut answer, again) {
+                backoff.apply(&task, failure);
+            }
+            answer
+        };
+        tokio::select! {
+            biased;
+            answer = answer => Ended::Answered(answer),
+            _ = heard.wait_for(|signal| signal.cut) => Ended::Cut,
+        }
+    };
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(ended) => ended,
+        Err(panic) => Ended::Panicked(words(panic.as_ref())),
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a word".into())
+}

@@ -1,0 +1,167 @@
+//! When to ask the store for tasks, and for which.
+
+use std::time::Duration;
+
+use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::store::{Claim, Claimed, Pick};
+use plimsoll_core::task::Lane;
+use plimsoll_core::{Error, Timestamp};
+
+use super::desk::Desk;
+use super::driver::Parts;
+
+/// A claim that has no answer yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) claim: Claim,
+    /// When it was sent first.
+    pub(super) sent: Duration,
+    /// Whether the store may have answered it. Then it must be repeated as it is, or what it took
+    /// would be lost.
+    doubtful: bool,
+    /// Whether somebody asked to stop a task meanwhile: perhaps one that this claim took.
+    pub(super) lease_hint: bool,
+}
+
+/// When to ask the store for tasks. A *round* asks for every lane once; a claim names as many lanes
+/// as the store allows, which is most often all of them.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Whether there may be tasks to claim.
+    hungry: bool,
+    /// When to look even if nothing hints at anything.
+    pub(super) look_at: Duration,
+    /// Which claim this is, and how many in a row found less than they asked for.
+    turn: usize,
+    short: usize,
+    pub(super) open: Option<Open>,
+}
+
+impl Claims {
+    pub(super) fn new() -> Self {
+        Self {
+            hungry: true,
+            look_at: Duration::ZERO,
+            turn: 0,
+            short: 0,
+            open: None,
+        }
+    }
+
+    /// There may be tasks again.
+    pub(super) fn wake(&mut self) {
+        self.hungry = true;
+        self.short = 0;
+    }
+
+    /// Whether there is nothing to be had and nothing on its way.
+    pub(super) fn is_done(&self) -> bool {
+        !self.hungry && self.open.is_none()
+    }
+
+    /// Opens a claim, if there is none, and there is something to ask for.
+    pub(super) fn open(&mut self, parts: &Parts, desk: &Desk, now: Duration) {
+        if self.open.is_some() {
+            return;
+        }
+        if !self.hungry && now >= self.look_at {
+            self.wake();
+        }
+        if self.hungry
+            && let Some(claim) = self.next(parts, desk, now)
+        {
+            self.open = Some(Open {
+                claim,
+                sent: now,
+                doubtful: false,
+                lease_hint: false,
+            });
+        }
+    }
+
+    fn next(&mut self, parts: &Parts, desk: &Desk, now: Duration) -> Option<Claim> {
+        let limits = parts.engine.store().limits();
+        let room = desk.room(&parts.settings, now).min(limits.page_max);
+        if room == 0 {
+            return None;
+        }
+        let pages: Vec<&[Lane]> = parts.lanes.chunks(limits.lanes_max).collect();
+        for _ in 0..turns(parts) {
+            let (page, round) = (self.turn % pages.len(), self.turn / pages.len());
+            let (lanes, limit) = desk.ask(pages[page], &parts.limits, room, round);
+            if !lanes.is_empty() {
+                return Some(Claim {
+                    pick: Pick::Next { lanes, limit },
+                    worker: parts.id.clone(),
+                    lease: parts.settings.lease,
+                    request: parts.engine.ids().request(),
+                });
+            }
+            // Every kind of the page is at its limit: something has to end first.
+            self.turn += 1;
+        }
+        None
+    }
+
+    /// The call that carried the claim failed.
+    pub(super) fn failed(&mut self, error: &Error) {
+        let untouched = matches!(
+            error,
+            Error::Unavailable(Unavailable {
+                applied: Applied::No,
+                ..
+            })
+        );
+        if let Some(open) = &mut self.open {
+            open.doubtful |= !untouched;
+        }
+        // A claim that never happened is made anew: what it asked for may be out of date.
+        self.open.take_if(|open| !open.doubtful);
+    }
+
+    /// The claim was answered.
+    pub(super) fn answered(
+        &mut self,
+        claimed: &Claimed,
+        parts: &Parts,
+        now: Duration,
+    ) -> Option<Open> {
+        let open = self.open.take()?;
+        let asked = match &open.claim.pick {
+            Pick::Next { limit, .. } => *limit,
+            Pick::Ids(ids) => ids.len(),
+        };
+        self.turn = self.turn.wrapping_add(1);
+        if claimed.tasks.len() >= asked {
+            self.short = 0;
+            return Some(open);
+        }
+        self.short += 1;
+        if self.short >= turns(parts) {
+            self.hungry = false;
+            self.look_at = now + until_next_look(claimed.next_due, parts);
+        }
+        Some(open)
+    }
+}
+
+/// How many claims in a row must find too little before there is nothing to be had.
+fn turns(parts: &Parts) -> usize {
+    let pages = (parts.lanes.len()).div_ceil(parts.engine.store().limits().lanes_max);
+    let rounds = if parts.limits.is_empty() { 1 } else { 2 };
+    pages.max(1) * rounds
+}
+
+/// Whoever promotes what is due hints at it. Where hints of others do not get here, the next task
+/// is looked for when it is due; if that has passed, it is about to be promoted.
+fn until_next_look(next_due: Option<Timestamp>, parts: &Parts) -> Duration {
+    let hinted = parts.engine.store().capabilities().remote_wakeups;
+    let poll = parts.settings.idle_poll(hinted);
+    match next_due {
+        Some(due) if !hinted => {
+            let wait = due.since(parts.engine.clock().now());
+            wait.clamp(parts.settings.poll / 4, poll)
+        }
+        Some(_) | None => poll,
+    }
+}

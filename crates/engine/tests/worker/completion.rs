@@ -1,0 +1,69 @@
+//! What is written together with a completion.
+
+use bytes::Bytes;
+use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::record::integer;
+use plimsoll_core::store::{Merge, Write};
+use plimsoll_core::task::{NewTask, Status};
+use plimsoll_core::{Key, Name, StoreExt};
+use plimsoll_engine::worker::{Completion, State};
+
+use crate::setup::{Bench, secs, start};
+
+fn key() -> Key {
+    Key::new("done").unwrap()
+}
+
+/// Counts itself in a record and submits what follows.
+async fn count(State(next): State<NewTask>) -> Completion {
+    let merge = Merge::new(key()).add(Name::new("tasks").unwrap(), 1);
+    Completion::bytes("result")
+        .submit((*next).clone())
+        .write(Write::Merge(merge))
+}
+
+#[tokio::test]
+async fn a_follow_up_and_a_record_come_with_the_completion_and_once_only() {
+    let plans: [&[Fault]; 4] = [
+        &[],
+        &[Fault::ErrorAfter],
+        &[Fault::ErrorAfter, Fault::ErrorBefore, Fault::ErrorAfter],
+        &[Fault::Duplicate],
+    ];
+    for plan in plans {
+        let bench = Bench::new();
+        let next = bench.task("next", "follow-up");
+        let id = bench.submit("k", "").await;
+        let builder = bench.worker().state(next.clone());
+        let worker = start(builder.handle("k", count));
+        // The first exchange claims; the next ones carry the answer.
+        tokio::task::yield_now().await;
+        while bench.calls.of(Method::Exchange) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for fault in plan {
+            bench.faults.next(Method::Exchange, *fault);
+        }
+        bench.pass(secs(3)).await;
+        let task = bench.get(id).await;
+        assert_eq!(task.status, Status::Completed);
+        assert_eq!(task.result, Some(Bytes::from("result")));
+        assert_eq!(bench.get(next.id).await.spec.payload, "follow-up");
+        let record = bench.store.record(&key()).await.unwrap().unwrap();
+        let counted = integer(&record.fields["tasks"]);
+        assert_eq!(counted, Some(1), "{plan:?}");
+        assert_eq!(worker.summary().completed, 1);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_with_an_answer_that_is_refused() {
+    let bench = Bench::new();
+    let mut next = bench.task("next", "");
+    next.payload = Bytes::from(vec![0; 300_000]);
+    let id = bench.submit("k", "").await;
+    let worker = bench.worker().state(next).handle("k", count);
+    worker.build().unwrap().run_until_empty().await.unwrap();
+    assert_eq!(bench.get(id).await.status, Status::Failed);
+    assert_eq!(bench.store.record(&key()).await.unwrap(), None);
+}

@@ -1,0 +1,65 @@
+//! A store that hints at nothing: whoever works on it has to poll.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use plimsoll_core::group::Group;
+use plimsoll_core::record::Record;
+use plimsoll_core::store::*;
+use plimsoll_core::task::Task;
+use plimsoll_core::wake::{Hub, Listener};
+use plimsoll_core::{Limits, Namespace, Result, Store, Timestamp};
+
+#[derive(Debug)]
+pub(crate) struct Quiet(pub(crate) Arc<dyn Store>);
+
+macro_rules! forward {
+    ($($method:ident: $parameter:ty => $answer:ty;)*) => {
+        #[async_trait]
+        impl Store for Quiet {
+            fn namespace(&self) -> &Namespace {
+                self.0.namespace()
+            }
+            fn limits(&self) -> &Limits {
+                self.0.limits()
+            }
+            fn capabilities(&self) -> Capabilities {
+                Capabilities {
+                    remote_wakeups: false,
+                    ..self.0.capabilities()
+                }
+            }
+            fn wakeups(&self) -> Listener {
+                Hub::default().listen()
+            }
+            async fn ping(&self) -> Result<Timestamp> {
+                self.0.ping().await
+            }
+            async fn close(&self) -> Result<()> {
+                self.0.close().await
+            }
+            $(async fn $method(&self, parameter: $parameter) -> $answer {
+                self.0.$method(parameter).await
+            })*
+        }
+    };
+}
+
+forward! {
+    get: Get => Result<Vec<Option<Record>>>;
+    scan: Scan => Result<Page<Record>>;
+    tasks: Tasks => Result<Vec<Option<Task>>>;
+    task_by_key: TaskByKey => Result<Option<Task>>;
+    list: List => Result<Page<Task>>;
+    peek: Peek => Result<Vec<Task>>;
+    counts: Counts => Result<Vec<LaneCounts>>;
+    groups: Groups => Result<Vec<Option<Group>>>;
+    logs: Logs => Result<LogPage>;
+    changes: Changes => Result<ChangePage>;
+    commit: Vec<Commit> => Vec<Result<Receipt>>;
+    claim: Claim => Result<Claimed>;
+    renew: Renew => Result<Vec<Renewal>>;
+    exchange: Exchange => Result<Exchanged>;
+    due: Due => Result<DueNow>;
+    compact: Compact => Result<Compacted>;
+}

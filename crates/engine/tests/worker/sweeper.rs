@@ -1,0 +1,145 @@
+//! Sweepers: on time, in no storm, in any number. And what an idle worker costs.
+
+use plimsoll_core::decorate::Method;
+use plimsoll_core::task::{Due, FailureKind, Status};
+use plimsoll_core::{StoreExt, TaskId};
+use plimsoll_engine::worker::{Context, Failure, State};
+
+use crate::setup::{Bench, LEASE, Notes, millis, secs, settle_down, start};
+
+async fn later(bench: &Bench, after: std::time::Duration) -> TaskId {
+    let mut task = bench.task("k", "");
+    task.due = Due::After(after);
+    bench.add(task).await
+}
+
+#[tokio::test]
+async fn a_retry_is_promoted_and_started_exactly_when_it_is_due() {
+    let bench = Bench::new();
+    let starts = Notes::<std::time::Duration>::new();
+    let work = async |context: Context, State(starts): State<Notes<std::time::Duration>>| {
+        starts.add(context.engine().clock().monotonic());
+        match context.attempt() {
+            1 => Err(Failure::retry_after(secs(7), "again")),
+            2 => Err(Failure::retry_after(millis(1_230), "again")),
+            _ => Ok(()),
+        }
+    };
+    bench.submit("k", "").await;
+    let builder = bench.worker().sweeps(true).state(starts.clone());
+    let _worker = start(builder.handle("k", work));
+    bench.pass(secs(20)).await;
+    assert_eq!(starts.all(), [secs(0), secs(7), millis(8_230)]);
+}
+
+#[tokio::test]
+async fn what_was_scheduled_by_somebody_who_gives_no_hint_is_found_by_looking() {
+    let bench = Bench::without_hints();
+    let _sweeper = bench.start_sweeper();
+    settle_down().await;
+    let id = later(&bench, secs(1)).await;
+    bench.pass(secs(11)).await;
+    assert_eq!(bench.get(id).await.status, Status::Pending);
+}
+
+#[tokio::test]
+async fn the_lease_of_a_dead_worker_is_expired() {
+    let bench = Bench::new();
+    let id = bench.submit("k", "").await;
+    assert_eq!(bench.claim_elsewhere("k", 1).await.len(), 1);
+    let _sweeper = bench.start_sweeper();
+    bench.pass(LEASE - millis(10)).await;
+    assert_eq!(bench.get(id).await.status, Status::Claimed);
+    bench.pass(millis(10)).await;
+    let task = bench.get(id).await;
+    assert_eq!(task.errors[0].kind, FailureKind::LeaseExpired);
+    assert_eq!(task.failures, 1);
+}
+
+#[tokio::test]
+async fn a_busy_submitter_does_not_wake_a_sweeper_into_a_storm() {
+    let bench = Bench::new();
+    let _sweeper = bench.start_sweeper();
+    settle_down().await;
+    for _ in 0..6_000 {
+        bench
+            .engine
+            .store()
+            .submit(bench.task("k", ""))
+            .await
+            .unwrap();
+        bench.pass(millis(10)).await;
+    }
+    let looks = bench.calls.of(Method::Due);
+    assert!(looks <= 75, "{looks} looks in a minute");
+}
+
+#[tokio::test]
+async fn several_sweepers_are_safe_and_the_later_ones_find_nothing_to_do() {
+    let bench = Bench::new();
+    let sweepers: Vec<_> = (0..10).map(|_| bench.start_sweeper()).collect();
+    settle_down().await;
+    let mut ids = Vec::new();
+    for n in 0..50 {
+        ids.push(later(&bench, secs(n)).await);
+        ids.push(later(&bench, secs(n)).await);
+    }
+    bench.pass(secs(1)).await;
+    bench.calls.reset();
+    bench.pass(secs(50)).await;
+    for id in ids {
+        let task = bench.get(id).await;
+        assert_eq!((task.status, task.attempts), (Status::Pending, 0));
+    }
+    let promotions = bench.calls.of(Method::Commit);
+    assert!(promotions < 150, "{promotions} for 49 moments");
+    assert!(sweepers.iter().all(|sweeper| !sweeper.is_finished()));
+}
+
+#[tokio::test]
+async fn a_sweeper_survives_a_store_that_is_away_and_ends_with_one_that_is_closed() {
+    let bench = Bench::new();
+    let sweeper = bench.start_sweeper();
+    settle_down().await;
+    bench.away(&[Method::Due, Method::Commit]);
+    let id = later(&bench, secs(5)).await;
+    bench.pass(secs(30)).await;
+    assert_eq!(bench.get(id).await.status, Status::Scheduled);
+    bench.faults.calm();
+    bench.pass(millis(1_100)).await;
+    assert_eq!(bench.get(id).await.status, Status::Pending);
+    bench.store.close().await.unwrap();
+    bench.pass(secs(11)).await;
+    assert!(sweeper.is_finished());
+}
+
+#[tokio::test]
+async fn ten_idle_workers_ask_little_of_the_store() {
+    let bench = Bench::new();
+    let _workers: Vec<_> = (0..10)
+        .map(|_| start(bench.worker().sweeps(true).handle("k", async || {})))
+        .collect();
+    bench.pass(secs(20)).await;
+    bench.calls.reset();
+    bench.pass(secs(60)).await;
+    let (looks, sweeps) = (
+        bench.calls.of(Method::Exchange),
+        bench.calls.of(Method::Due),
+    );
+    assert!(
+        looks <= 60 && sweeps <= 60,
+        "{looks} looks, {sweeps} sweeps"
+    );
+    assert_eq!(bench.calls.all(), looks + sweeps);
+}
+
+#[tokio::test]
+async fn where_nothing_hints_an_idle_worker_polls_and_finds_tasks_within_one_poll() {
+    let bench = Bench::without_hints();
+    let worker = start(bench.worker().handle("k", async || {}));
+    bench.pass(millis(10_500)).await;
+    assert!((10..=11).contains(&bench.calls.of(Method::Exchange)));
+    bench.submit("k", "").await;
+    bench.pass(millis(1_000)).await;
+    assert_eq!(worker.summary().completed, 1);
+}
