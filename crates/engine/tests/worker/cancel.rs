@@ -81,11 +81,11 @@ async fn a_handler_that_ignores_the_request_is_dropped_after_its_grace() {
         async move { gate.wait().await }
     };
     let id = bench.submit("k", "").await;
-    let grace = |settings: &mut plimsoll_engine::worker::Settings| settings.cancel_grace = secs(5);
+    let grace = |settings: &mut plimsoll_engine::worker::Settings| settings.cancel_grace = secs(25);
     let worker = start(bench.worker_with(grace).handle("k", ignore));
     settle_down().await;
     bench.cancel(id).await;
-    bench.pass(millis(4_900)).await;
+    bench.pass(millis(24_900)).await;
     assert_eq!(bench.get(id).await.status, Status::Claimed);
     bench.pass(millis(200)).await;
     let task = bench.get(id).await;
@@ -138,6 +138,7 @@ async fn a_request_that_comes_while_a_renewal_is_under_way_is_not_forgotten() {
     bench.pass(secs(10)).await;
     assert_eq!(bench.calls.of(Method::Renew), 1);
     bench.cancel(id).await;
+    settle_down().await;
     bench.calls.let_go(Method::Renew);
     settle_down().await;
     assert_eq!(notes.all(), [enough()]);

@@ -8,14 +8,15 @@ use plimsoll_core::task::{NewTask, Status};
 use plimsoll_core::{Key, Name, StoreExt};
 use plimsoll_engine::worker::{Completion, State};
 
-use crate::setup::{Bench, secs, start};
+use crate::setup::{Bench, Gate, secs, settle_down, start};
 
 fn key() -> Key {
     Key::new("done").unwrap()
 }
 
 /// Counts itself in a record and submits what follows.
-async fn count(State(next): State<NewTask>) -> Completion {
+async fn count(State(next): State<NewTask>, State(gate): State<Gate>) -> Completion {
+    gate.wait().await;
     let merge = Merge::new(key()).add(Name::new("tasks").unwrap(), 1);
     Completion::bytes("result")
         .submit((*next).clone())
@@ -34,16 +35,14 @@ async fn a_follow_up_and_a_record_come_with_the_completion_and_once_only() {
         let bench = Bench::new();
         let next = bench.task("next", "follow-up");
         let id = bench.submit("k", "").await;
-        let builder = bench.worker().state(next.clone());
+        let gate = Gate::new();
+        let builder = bench.worker().state(next.clone()).state(gate.clone());
         let worker = start(builder.handle("k", count));
-        // The first exchange claims; the next ones carry the answer.
-        tokio::task::yield_now().await;
-        while bench.calls.of(Method::Exchange) == 0 {
-            tokio::task::yield_now().await;
-        }
+        settle_down().await;
         for fault in plan {
             bench.faults.next(Method::Exchange, *fault);
         }
+        gate.open(1);
         bench.pass(secs(3)).await;
         let task = bench.get(id).await;
         assert_eq!(task.status, Status::Completed);
@@ -52,7 +51,10 @@ async fn a_follow_up_and_a_record_come_with_the_completion_and_once_only() {
         let record = bench.store.record(&key()).await.unwrap().unwrap();
         let counted = integer(&record.fields["tasks"]);
         assert_eq!(counted, Some(1), "{plan:?}");
-        assert_eq!(worker.summary().completed, 1);
+        let faults: u64 = bench.faults.injected().values().sum();
+        assert_eq!(faults, plan.len() as u64);
+        let summary = worker.summary();
+        assert_eq!((summary.completed, summary.refused), (1, 0));
     }
 }
 
@@ -62,7 +64,9 @@ async fn nothing_is_written_with_an_answer_that_is_refused() {
     let mut next = bench.task("next", "");
     next.payload = Bytes::from(vec![0; 300_000]);
     let id = bench.submit("k", "").await;
-    let worker = bench.worker().state(next).handle("k", count);
+    let gate = Gate::new();
+    gate.open(1);
+    let worker = bench.worker().state(next).state(gate).handle("k", count);
     worker.build().unwrap().run_until_empty().await.unwrap();
     assert_eq!(bench.get(id).await.status, Status::Failed);
     assert_eq!(bench.store.record(&key()).await.unwrap(), None);

@@ -97,8 +97,11 @@ async fn the_store_is_told_when_it_must_agree_and_not_before() {
         "five seconds after it was asked for"
     );
     assert_eq!(bench.get(id).await.status, Status::Claimed);
+    bench.calls.reset();
     bench.pass(secs(2)).await;
     assert_eq!(kinds(&bench.get(id).await), [FailureKind::DeadlineExceeded]);
+    // The second one looks for what the first one has scheduled.
+    assert_eq!(bench.calls.of(Method::Exchange), 2, "told once");
 }
 
 #[tokio::test]

@@ -101,6 +101,11 @@ async fn more_lanes_than_one_claim_can_name_are_all_worked_on_within_one_poll() 
     }
     bench.pass(millis(1_100)).await;
     assert_eq!(worker.summary().completed, 150);
+    for more in 1..=3 {
+        bench.submit("k149", "").await;
+        bench.pass(millis(1_100)).await;
+        assert_eq!(worker.summary().completed, 150 + more);
+    }
 }
 
 #[tokio::test]
