@@ -12,6 +12,16 @@ use super::Json;
 
 /// What a handler makes of a task. Handlers may answer anything that is
 /// [`IntoAnswer`]: most answer `Result<(), Failure>` or `Result<Json<T>, Failure>`.
+///
+/// ```
+/// use std::time::Duration;
+/// use plimsoll_engine::worker::{Answer, Failure, IntoAnswer, Json};
+/// assert!(matches!(Json(42).into_answer(), Answer::Complete(_)));
+/// let failed: Result<(), Failure> = Err(Failure::fatal("no such page"));
+/// assert!(matches!(failed.into_answer(), Answer::Fail(_)));
+/// let later = Answer::Snooze(Duration::from_secs(60)).into_answer();
+/// assert_eq!(later, Answer::Snooze(Duration::from_secs(60)));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// It is done.

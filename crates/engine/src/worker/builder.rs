@@ -136,6 +136,29 @@ impl WorkerBuilder {
 
     /// Wraps every handler in a layer. The first layer is the outermost. What a layer answers as
     /// an error is a failure of the task.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace, StoreExt, task::{Lane, NewTask, Status}};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::worker::{Answer, Context, HandlerService, Worker};
+    /// use tower::layer::layer_fn;
+    /// use tower::service_fn;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// # let task = NewTask::new(engine.ids().task(), Lane::new("q", "k")?, "");
+    /// # let id = engine.store().submit(task).await?.id;
+    /// let closed = layer_fn(|_: HandlerService| {
+    ///     service_fn(async |_: Context| Err::<Answer, _>("closed on Sundays"))
+    /// });
+    /// let worker = Worker::builder(engine.clone(), "w1").queue("q");
+    /// let worker = worker.layer(closed).handle("k", async || {}).build()?;
+    /// assert_eq!(worker.run_until_empty().await?.retried, 1);
+    /// let task = engine.store().task(id).await?.unwrap();
+    /// assert_eq!(task.errors[0].message, "closed on Sundays");
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<HandlerService> + Send + 'static,

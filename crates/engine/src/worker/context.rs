@@ -44,6 +44,45 @@ pub(super) struct Signal {
 }
 
 /// The task at hand, and what its holder may do with it.
+///
+/// A handler that takes long should ask [`cancelled`](Self::cancelled) between its steps, or race
+/// [`cancellation`](Self::cancellation); one that does not is dropped at an `await` when its time is
+/// over. What it writes waits for a store that is away, as long as the lease can be relied upon.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use plimsoll_core::{Memory, Namespace, StoreExt, task::{Lane, NewTask, Status}};
+/// # use plimsoll_engine::Engine;
+/// use plimsoll_core::task::Progress;
+/// use plimsoll_engine::worker::{Answer, Completion, Context, Failure, Worker};
+///
+/// async fn copy(context: Context) -> Result<Answer, Failure> {
+///     let done: u8 = match context.last_checkpoint() {
+///         Some(checkpoint) => std::str::from_utf8(checkpoint)?.parse()?,
+///         None => 0,
+///     };
+///     for page in done..4 {
+///         if context.cancelled().is_some() {
+///             return Ok(Answer::Release);
+///         }
+///         context.checkpoint((page + 1).to_string()).await?;
+///         let percent = Some((page + 1) * 25);
+///         context.progress(Progress { percent, ..Progress::default() }).await?;
+///     }
+///     Ok(Answer::Complete(Completion::bytes("4 pages")))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+/// # let task = NewTask::new(engine.ids().task(), Lane::new("q", "k")?, "");
+/// # let id = engine.store().submit(task).await?.id;
+/// let worker = Worker::builder(engine.clone(), "w1").queue("q").handle("k", copy).build()?;
+/// worker.run_until_empty().await?;
+/// let task = engine.store().task(id).await?.unwrap();
+/// assert_eq!(task.status, Status::Completed);
+/// assert_eq!(task.checkpoint.as_deref(), Some(&b"4"[..]));
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct Context {
     inner: Arc<Inner>,

@@ -13,6 +13,26 @@ use serde::de::DeserializeOwned;
 use super::{Context, Failure};
 
 /// An argument of a handler.
+///
+/// ```
+/// use plimsoll_engine::worker::{Context, Failure, FromTask};
+///
+/// /// Whose task it is.
+/// struct Owner(String);
+///
+/// impl FromTask for Owner {
+///     fn from_task(context: &Context) -> Result<Self, Failure> {
+///         let owner = context.task().spec.owner.as_ref();
+///         let owner = owner.ok_or_else(|| Failure::fatal("the task has no owner"))?;
+///         Ok(Self(owner.to_string()))
+///     }
+/// }
+///
+/// async fn greet(Owner(owner): Owner) -> Result<(), Failure> {
+///     assert!(!owner.is_empty());
+///     Ok(())
+/// }
+/// ```
 pub trait FromTask: Sized {
     /// Takes it from the task at hand. A failure ends the attempt.
     fn from_task(context: &Context) -> Result<Self, Failure>;

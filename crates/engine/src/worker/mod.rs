@@ -94,6 +94,23 @@ enum Stop {
 }
 
 /// Ends a worker from outside.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use plimsoll_core::{Memory, Namespace, StoreExt, task::{Lane, NewTask, Status}};
+/// # use plimsoll_engine::Engine;
+/// # use plimsoll_engine::worker::Worker;
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+/// # let task = NewTask::new(engine.ids().task(), Lane::new("q", "k")?, "");
+/// # let id = engine.store().submit(task).await?.id;
+/// let worker = Worker::builder(engine, "w1").queue("q").handle("k", async || {}).build()?;
+/// let stopper = worker.stopper();
+/// stopper.drain();
+/// let summary = worker.run().await?;
+/// assert_eq!((summary.started, summary.interrupted), (0, 0));
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct Stopper(watch::Sender<Stop>);
 

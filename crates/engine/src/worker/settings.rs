@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 /// How a worker works.
+///
+/// ```
+/// use plimsoll_engine::worker::Settings;
+/// let settings = Settings::default();
+/// assert_eq!((settings.concurrency, settings.lease.as_secs()), (16, 30));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How many handlers run at the same time.

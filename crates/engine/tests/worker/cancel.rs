@@ -160,3 +160,18 @@ async fn a_request_that_overtakes_the_answer_of_the_claim_is_not_forgotten() {
     settle_down().await;
     assert_eq!(bench.get(id).await.status, Status::Cancelled);
 }
+
+#[tokio::test]
+async fn a_request_is_heard_at_once_although_other_calls_fail() {
+    let bench = Bench::new();
+    let notes = Notes::<Cause>::new();
+    let id = bench.submit("k", "").await;
+    let _worker = start(bench.worker().state(notes.clone()).handle("k", heed));
+    settle_down().await;
+    bench.away(&[Method::Exchange]);
+    bench.submit("k", "").await;
+    bench.pass(secs(5)).await;
+    bench.cancel(id).await;
+    settle_down().await;
+    assert_eq!(notes.all(), [enough()]);
+}

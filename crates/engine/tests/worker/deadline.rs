@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::TaskId;
+use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::task::{FailureKind, Status, Task};
 use plimsoll_engine::worker::{Cause, Completion, Context, State};
@@ -122,4 +123,19 @@ async fn a_deadline_that_passes_during_a_drain_is_still_a_deadline() {
     assert_eq!(heard.all(), [(Cause::Draining, secs(1))]);
     assert_eq!(kinds(&bench.get(id).await), [FailureKind::DeadlineExceeded]);
     assert_eq!(worker.end().await.interrupted, 0);
+}
+
+#[tokio::test]
+async fn a_store_whose_clock_is_behind_is_told_again() {
+    let bench = Bench::new();
+    let id = submit(&bench, secs(5)).await;
+    let worker = start(bench.worker().state(Heard::new()).handle("k", deaf));
+    bench.pass(secs(4)).await;
+    let behind = bench.clock.now().saturating_minus(secs(1));
+    bench.clock.jump_to(behind);
+    bench.pass(millis(1_500)).await;
+    assert_eq!(worker.summary().cut, 1);
+    assert_eq!(bench.get(id).await.status, Status::Claimed);
+    bench.pass(millis(700)).await;
+    assert_eq!(kinds(&bench.get(id).await), [FailureKind::DeadlineExceeded]);
 }

@@ -1,8 +1,13 @@
 //! Sweepers: on time, in no storm, in any number. And what an idle worker costs.
 
-use plimsoll_core::decorate::Method;
+use std::sync::Arc;
+
+use plimsoll_core::clock::ManualClock;
+use plimsoll_core::decorate::{FaultPlan, FaultRates, Method};
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Put, Write};
 use plimsoll_core::task::{Due, FailureKind, Status};
-use plimsoll_core::{StoreExt, TaskId};
+use plimsoll_core::{Ids, Key, Limits, StoreExt, TaskId};
 use plimsoll_engine::worker::{Context, Failure, State};
 
 use crate::setup::{Bench, LEASE, Notes, millis, secs, settle_down, start};
@@ -75,8 +80,30 @@ async fn a_busy_submitter_does_not_wake_a_sweeper_into_a_storm() {
 }
 
 #[tokio::test]
-async fn several_sweepers_are_safe_and_the_later_ones_find_nothing_to_do() {
+async fn who_writes_records_does_not_wake_a_sweeper_at_all() {
     let bench = Bench::new();
+    let _sweeper = bench.start_sweeper();
+    settle_down().await;
+    let key = Key::new("busy").unwrap();
+    for _ in 0..600 {
+        let put = Put::new(key.clone(), fields([("a", "b")]).unwrap());
+        bench.store.write(Write::Put(put)).await.unwrap();
+        bench.pass(millis(100)).await;
+    }
+    let looks = bench.calls.of(Method::Due);
+    assert!(looks <= 8, "{looks} looks in a minute");
+}
+
+#[tokio::test]
+async fn several_sweepers_are_safe_and_the_later_ones_find_nothing_to_do() {
+    let slow = FaultRates {
+        delay_permille: 1_000,
+        delay_max: millis(20),
+        ..FaultRates::default()
+    };
+    let chance = Ids::seeded(1, Arc::new(ManualClock::new()));
+    let slow = FaultPlan::by_chance(slow, chance);
+    let bench = Bench::with(slow, Limits::default(), false);
     let sweepers: Vec<_> = (0..10).map(|_| bench.start_sweeper()).collect();
     settle_down().await;
     let mut ids = Vec::new();
@@ -92,7 +119,7 @@ async fn several_sweepers_are_safe_and_the_later_ones_find_nothing_to_do() {
         assert_eq!((task.status, task.attempts), (Status::Pending, 0));
     }
     let promotions = bench.calls.of(Method::Commit);
-    assert!(promotions < 150, "{promotions} for 49 moments");
+    assert!(promotions < 250, "{promotions} for 49 moments");
     assert!(sweepers.iter().all(|sweeper| !sweeper.is_finished()));
 }
 
