@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll::clock::{Clock, SystemClock};
-use plimsoll::task::{Lane, NewTask, Worker};
+use plimsoll::task::{Lane, NewTask, WorkerId};
 use plimsoll::{Ids, Invalid, Name, Result, Store};
 
 pub use figures::{Figures, Ratio, Setting};
@@ -152,8 +152,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn worker(&self) -> Result<Worker, Invalid> {
-        Ok(Worker {
+    fn worker(&self) -> Result<WorkerId, Invalid> {
+        Ok(WorkerId {
             name: Name::new("bench")?,
             incarnation: self.ids.incarnation(),
         })

@@ -10,7 +10,7 @@ use plimsoll_core::change::Change;
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::group::NewGroup;
 use plimsoll_core::store::{Changes, Claim, Commit, Ending, Pick, Write};
-use plimsoll_core::task::{Lane, NewTask, Task, Worker};
+use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
 use plimsoll_core::{
     GroupId, Ids, Limits, Memory, Name, Namespace, Position, Result, Store, StoreExt,
 };
@@ -91,8 +91,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-fn worker(ids: &Ids, name: &str) -> Result<Worker> {
-    Ok(Worker {
+fn worker(ids: &Ids, name: &str) -> Result<WorkerId> {
+    Ok(WorkerId {
         name: Name::new(name)?,
         incarnation: ids.incarnation(),
     })
@@ -101,7 +101,7 @@ fn worker(ids: &Ids, name: &str) -> Result<Worker> {
 async fn claim(
     store: &dyn Store,
     ids: &Ids,
-    worker: &Worker,
+    worker: &WorkerId,
     lane: &Lane,
     limit: usize,
 ) -> Result<Vec<Task>> {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::ids::{Fence, Position, TaskId};
 use crate::names::{GroupId, IdempotencyKey, Key, Name};
 use crate::store::Guard;
-use crate::task::{Status, Worker};
+use crate::task::{Status, WorkerId};
 use crate::time::Timestamp;
 
 /// The result of everything that can fail.
@@ -282,7 +282,7 @@ pub enum Conflict {
         /// The task.
         task: TaskId,
         /// Who has it.
-        holder: Worker,
+        holder: WorkerId,
         /// Until when, if the holder does not renew.
         until: Timestamp,
     },
@@ -445,7 +445,7 @@ pub enum Lost {
     #[error("it is held by {holder}")]
     WrongWorker {
         /// Who holds it.
-        holder: Worker,
+        holder: WorkerId,
     },
     /// The same worker has claimed it again since.
     #[error("it was claimed again with fence {fence}")]

@@ -3,10 +3,11 @@
 //! - [`GroupCommit`] merges what concurrent callers commit, renew and claim into few store calls.
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
 //! - [`Worker`] runs handlers for tasks.
-//! - [`Sweeper`] decides what time has made ready.
+//! - [`Sweeper`] decides what time has made ready, and removes what was kept long enough.
 
 mod engine;
 mod group_commit;
+mod retention;
 mod signals;
 mod spawn;
 mod sweeper;
@@ -15,6 +16,7 @@ pub mod worker;
 
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
+pub use retention::Retention;
 pub use sweeper::Sweeper;
 pub use tasks::Tasks;
 pub use worker::Worker;

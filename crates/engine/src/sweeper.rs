@@ -1,15 +1,16 @@
-//! Decides what time has made ready: promotes what is due and ends what ran out.
+//! Decides what time has made ready: promotes what is due, ends what ran out, and removes what has
+//! been kept long enough.
 //!
 //! Any number of these may run, in one process or many: each decision acts only on what is still
 //! as it was selected.
 
 use std::time::Duration;
 
-use plimsoll_core::store::Swept;
+use plimsoll_core::store::{Compacted, Swept};
 use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Ids, Result, StoreExt};
 
-use crate::Engine;
+use crate::{Engine, Retention};
 
 /// Sweeps a namespace for as long as it runs.
 ///
@@ -30,8 +31,11 @@ pub struct Sweeper {
     limit: usize,
     /// How often to look when nothing hints at anything and nothing is known to come.
     interval: Duration,
+    retention: Retention,
 }
 
+/// How often to look for what has been kept long enough.
+const COMPACT_EVERY: Duration = Duration::from_secs(60);
 /// How far apart looks are that follow hints. They come with every submit, so that looks that find
 /// nothing become rarer.
 const APART_MIN: Duration = Duration::from_millis(100);
@@ -46,7 +50,14 @@ impl Sweeper {
             engine,
             limit: 500,
             interval: Duration::from_secs(10),
+            retention: Retention::default(),
         }
+    }
+
+    /// Keeps things this long once they are over.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
     }
 
     /// Looks this often when nothing hints at anything and nothing is known to come.
@@ -79,8 +90,49 @@ impl Sweeper {
         }
     }
 
+    /// Removes what has been kept long enough now, in steps of bounded size.
+    pub async fn compact(&self) -> Result<Compacted> {
+        let mut all = Compacted::default();
+        loop {
+            let step = self.retention.step(self.limit);
+            let done = self.engine.store().compact(step).await?;
+            all.tasks += done.tasks;
+            all.groups += done.groups;
+            all.entries += done.entries;
+            all.lines += done.lines;
+            all.remembered += done.remembered;
+            if !done.more {
+                return Ok(all);
+            }
+            // Whoever shares this thread, or the store, gets its turn.
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Sweeps until it is dropped or the store is closed.
     pub async fn run(self) {
+        tokio::select! {
+            biased;
+            () = self.decide() => {}
+            () = self.compact_for_ever() => {}
+        }
+    }
+
+    async fn compact_for_ever(&self) {
+        // Many sweepers that were started together do not all come at once.
+        let mut wait = COMPACT_EVERY.mul_f64(self.engine.ids().jitter().fraction());
+        loop {
+            self.engine.clock().sleep(wait).await;
+            wait = COMPACT_EVERY;
+            match self.compact().await {
+                Ok(_) => {}
+                Err(Error::Closed) => return,
+                Err(error) => tracing::warn!(%error, "cannot remove what is old"),
+            }
+        }
+    }
+
+    async fn decide(&self) {
         let clock = self.engine.clock().clone();
         let mut hints = self.engine.store().wakeups();
         let mut pace = Pace::new();

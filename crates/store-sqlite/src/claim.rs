@@ -5,7 +5,7 @@ use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, task};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{Claim, Claimed, Pick};
-use plimsoll_core::task::{Holder, Lane, Task, Worker};
+use plimsoll_core::task::{Holder, Lane, Task, WorkerId};
 use plimsoll_core::{Error, Fence, RequestId, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -125,7 +125,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn still_held(&self, ns: i64, taken: Taken, worker: &Worker) -> Answer<Vec<Task>> {
+    fn still_held(&self, ns: i64, taken: Taken, worker: &WorkerId) -> Answer<Vec<Task>> {
         let mut held = Vec::with_capacity(taken.len());
         for (task, fence) in taken {
             let holder = Holder {

@@ -336,7 +336,7 @@ async fn only_what_a_file_can_keep_is_promised() -> Result<()> {
 async fn a_task_that_cannot_be_read_is_named_and_keeps_nobody_from_working() -> Result<()> {
     use plimsoll_core::clock::SystemClock;
     use plimsoll_core::store::{Claim, Pick, Tasks};
-    use plimsoll_core::task::{Lane, NewTask, Worker};
+    use plimsoll_core::task::{Lane, NewTask, WorkerId};
     use plimsoll_core::{Ids, Name};
     let (_folder, path) = folder();
     let ids = Ids::seeded(1, std::sync::Arc::new(SystemClock::new()));
@@ -360,7 +360,7 @@ async fn a_task_that_cannot_be_read_is_named_and_keeps_nobody_from_working() -> 
             lanes: vec![lane],
             limit: 2,
         },
-        worker: Worker {
+        worker: WorkerId {
             name: Name::new("w")?,
             incarnation: ids.incarnation(),
         },
@@ -397,7 +397,7 @@ async fn the_file_does_not_grow_without_end_under_steady_load() -> Result<()> {
     use plimsoll_core::Name;
     use plimsoll_core::clock::{Clock, ManualClock};
     use plimsoll_core::store::{Claim, Commit, Compact, Ending, Pick, Settle};
-    use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+    use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 
     const ROUNDS: usize = 12;
     let (_folder, path) = folder();
@@ -410,7 +410,7 @@ async fn the_file_does_not_grow_without_end_under_steady_load() -> Result<()> {
     };
     let store = Sqlite::open(config)?;
     let store = store.namespace(Namespace::new("test")?).await?;
-    let worker = Worker {
+    let worker = WorkerId {
         name: Name::new("w")?,
         incarnation: ids.incarnation(),
     };

@@ -17,7 +17,7 @@ use plimsoll_core::error::Applied;
 use plimsoll_core::record::{fields, integer};
 use plimsoll_core::store::Changes;
 use plimsoll_core::store::{Claim, Commit, Counts, Ending, Merge, Pick, Put, Scan, Settle, Write};
-use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{
     Error, Ids, Key, Name, Namespace, Position, Prefix, Result, Store, StoreExt, TaskId,
 };
@@ -124,7 +124,7 @@ async fn child(role: &str, path: &Path) -> Result<()> {
 /// Submits and completes, each together with records that must agree with it.
 async fn write_for_ever(store: &SqliteStore) -> Result<()> {
     let ids = ids();
-    let worker = Worker {
+    let worker = WorkerId {
         name: Name::new("child")?,
         incarnation: ids.incarnation(),
     };
@@ -267,7 +267,7 @@ async fn check_books(path: &Path, acknowledged: BTreeMap<TaskId, &str>) -> Resul
 async fn work(path: &Path) -> Result<()> {
     let store = open(path).await?;
     let ids = ids();
-    let worker = Worker {
+    let worker = WorkerId {
         name: Name::new("worker")?,
         incarnation: ids.incarnation(),
     };

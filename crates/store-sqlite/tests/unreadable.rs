@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::record::fields;
 use plimsoll_core::store::{Claim, Due, Pick, Put, Scan, Write};
-use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt, TaskId};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
 use rusqlite::{Connection, Params};
@@ -73,7 +73,7 @@ impl World {
     async fn claim(&self, id: TaskId, lease: Duration) -> Result<()> {
         let claim = Claim {
             pick: Pick::Ids(vec![id]),
-            worker: Worker {
+            worker: WorkerId {
                 name: Name::new("w")?,
                 incarnation: self.ids.incarnation(),
             },

@@ -11,7 +11,7 @@ use crate::names::IdempotencyKey;
 use crate::record::fields;
 use crate::store::{Amend, Claim, Claimed, Ending, Pick, Renew, Renewal, StoreExt, Write};
 use crate::task::{
-    KeyLifetime, Lane, Lease, NewTask, OnConflict, Progress, Status, Task, TaskState, Worker,
+    KeyLifetime, Lane, Lease, NewTask, OnConflict, Progress, Status, Task, TaskState, WorkerId,
 };
 
 cases!["claims":
@@ -29,7 +29,7 @@ cases!["claims":
     a_restarted_worker_inherits_nothing,
 ];
 
-pub(super) fn of_lanes(w: &World, worker: &Worker, lanes: &[Lane], limit: usize) -> Claim {
+pub(super) fn of_lanes(w: &World, worker: &WorkerId, lanes: &[Lane], limit: usize) -> Claim {
     let lanes = lanes.to_vec();
     Claim {
         pick: Pick::Next { lanes, limit },
@@ -67,7 +67,7 @@ pub(super) fn work_in(w: &World, lane: &Lane) -> NewTask {
 }
 
 /// A task that is claimed, and one that waits to take its place.
-pub(super) async fn replaced(w: &World, worker: &Worker) -> Result<(Task, TaskId)> {
+pub(super) async fn replaced(w: &World, worker: &WorkerId) -> Result<(Task, TaskId)> {
     let task = || -> Result<NewTask> {
         let key = IdempotencyKey::new("replaced")?;
         let (lifetime, policy) = (KeyLifetime::Forever, OnConflict::CancelAndReplace);

@@ -33,7 +33,7 @@ const RANDOM_GROUPS: [&str; 3] = ["group-0", "group-1", "group-2"];
 struct Actor {
     w: World,
     random: Ids,
-    worker: crate::task::Worker,
+    worker: crate::task::WorkerId,
     held: Vec<Holder>,
     known: Vec<TaskId>,
 }

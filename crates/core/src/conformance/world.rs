@@ -17,7 +17,7 @@ use crate::store::{
     ChangePage, Changes, Claim, Claimed, Commit, Ending, FailRetry, Groups, Outcome, Pick, Put,
     Receipt, Start, Store, StoreExt, Swept, TaskByKey, Write,
 };
-use crate::task::{Backoff, Holder, Lane, NewTask, RetryPolicy, Status, Task, Worker};
+use crate::task::{Backoff, Holder, Lane, NewTask, RetryPolicy, Status, Task, WorkerId};
 use crate::time::Timestamp;
 
 /// The lease that [`World::claim`] asks for.
@@ -84,8 +84,8 @@ impl World {
     }
 
     /// A worker of this name, in a new incarnation each time.
-    pub fn worker(&self, name: &str) -> Result<Worker> {
-        Ok(Worker {
+    pub fn worker(&self, name: &str) -> Result<WorkerId> {
+        Ok(WorkerId {
             name: Name::for_field("worker", name)?,
             incarnation: self.ids.incarnation(),
         })
@@ -112,12 +112,12 @@ impl World {
     }
 
     /// Claims up to `limit` tasks of `lane` for `LEASE`.
-    pub async fn claim(&self, worker: &Worker, limit: usize) -> Result<Vec<Task>> {
+    pub async fn claim(&self, worker: &WorkerId, limit: usize) -> Result<Vec<Task>> {
         Ok(self.store.claim(self.next(worker, limit)).await?.tasks)
     }
 
     /// What [`claim`](Self::claim) asks the store.
-    pub fn next(&self, worker: &Worker, limit: usize) -> Claim {
+    pub fn next(&self, worker: &WorkerId, limit: usize) -> Claim {
         Claim {
             pick: Pick::Next {
                 lanes: vec![lane()],
@@ -130,13 +130,13 @@ impl World {
     }
 
     /// Claims these tasks for `LEASE`.
-    pub async fn claim_ids(&self, worker: &Worker, ids: &[TaskId]) -> Result<Claimed> {
+    pub async fn claim_ids(&self, worker: &WorkerId, ids: &[TaskId]) -> Result<Claimed> {
         let claim = self.by_id(worker, ids, self.ids.request());
         self.store.claim(claim).await
     }
 
     /// What [`claim_ids`](Self::claim_ids) asks the store.
-    pub fn by_id(&self, worker: &Worker, ids: &[TaskId], request: RequestId) -> Claim {
+    pub fn by_id(&self, worker: &WorkerId, ids: &[TaskId], request: RequestId) -> Claim {
         Claim {
             pick: Pick::Ids(ids.to_vec()),
             worker: worker.clone(),

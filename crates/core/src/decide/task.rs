@@ -11,7 +11,7 @@ use crate::store::check::Check;
 use crate::store::{Amend, Ending, FailRetry, Renewal};
 use crate::task::{
     AttemptError, CancelRequest, FailureKind, Holder, Lease, Priority, Settled, Status, Task,
-    Worker,
+    WorkerId,
 };
 use crate::time::Timestamp;
 
@@ -62,7 +62,7 @@ pub fn settled_before<'a>(task: &'a Task, holder: &Holder, how: &Ending) -> Opti
 /// A worker claims the task.
 pub fn claim(
     task: &Task,
-    worker: &Worker,
+    worker: &WorkerId,
     lease: Duration,
     moment: &Moment<'_>,
 ) -> Result<Verdict> {

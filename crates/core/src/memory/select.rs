@@ -8,7 +8,7 @@ use crate::ids::{Fence, TaskId};
 use crate::limits::Limits;
 use crate::memory::state::State;
 use crate::store::{Claim, Claimed, Compact, Compacted, DueNow, Pick, Renew, Renewal};
-use crate::task::{Holder, Task, Worker};
+use crate::task::{Holder, Task, WorkerId};
 use crate::time::Timestamp;
 
 impl State {
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// What a claim that was applied before still holds, in the order it was taken.
-    fn still_held(&self, taken: &[(TaskId, Fence)], worker: &Worker) -> Vec<Task> {
+    fn still_held(&self, taken: &[(TaskId, Fence)], worker: &WorkerId) -> Vec<Task> {
         let held = |(id, fence): &(TaskId, Fence)| {
             let task = self.tasks.get(id)?;
             let holder = task.holder()?;

@@ -9,7 +9,7 @@ use crate::error::{Error, LeaseLost};
 use crate::ids::{Fence, RequestId, TaskId};
 use crate::names::{GroupId, Key};
 use crate::store::{Commit, Receipt};
-use crate::task::{Holder, Lane, Status, Task, Worker};
+use crate::task::{Holder, Lane, Status, Task, WorkerId};
 use crate::time::Timestamp;
 
 /// Takes tasks for a worker.
@@ -18,7 +18,7 @@ pub struct Claim {
     /// Which tasks.
     pub pick: Pick,
     /// Who takes them.
-    pub worker: Worker,
+    pub worker: WorkerId,
     /// For how long, if the worker does not renew.
     pub lease: Duration,
     /// Names this claim, so that it can be repeated when its answer was lost.

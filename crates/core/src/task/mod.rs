@@ -9,6 +9,6 @@ pub use new::{Due, KeyLifetime, KeyRequest, NewTask, OnConflict, Priority};
 pub use retry::{Backoff, RetryPolicy};
 pub use state::{
     AttemptError, CancelRequest, FailureKind, Holder, Lane, Lease, Progress, Settled, Task,
-    TaskSpec, TaskState, Verb, Waiting, Worker,
+    TaskSpec, TaskState, Verb, Waiting, WorkerId,
 };
 pub use status::Status;

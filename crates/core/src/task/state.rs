@@ -43,14 +43,14 @@ impl fmt::Display for Lane {
 
 /// Who works: a name that people know, and the incarnation that tells restarts apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Worker {
+pub struct WorkerId {
     /// The name.
     pub name: Name,
     /// This life of it.
     pub incarnation: Incarnation,
 }
 
-impl fmt::Display for Worker {
+impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.name, self.incarnation)
     }
@@ -62,7 +62,7 @@ pub struct Holder {
     /// The task.
     pub task: TaskId,
     /// Who claimed it.
-    pub worker: Worker,
+    pub worker: WorkerId,
     /// The fence of that claim.
     pub fence: Fence,
 }
@@ -71,7 +71,7 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Who holds it.
-    pub worker: Worker,
+    pub worker: WorkerId,
     /// When it ends unless it is renewed. Never later than the deadline.
     pub until: Timestamp,
     /// When the attempt ends, renewed or not.
@@ -309,7 +309,7 @@ pub struct AttemptError {
     /// The fence of the attempt.
     pub fence: Fence,
     /// Who made it.
-    pub worker: Worker,
+    pub worker: WorkerId,
     /// When it ended.
     pub at: Timestamp,
     /// How it ended.

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use plimsoll_core::decide::Moment;
-use plimsoll_core::task::Worker;
+use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Incarnation, Limits, Name, Revision, Timestamp};
 
 static LIMITS: LazyLock<Limits> = LazyLock::new(Limits::default);
@@ -48,9 +48,9 @@ fn name(text: &str) -> Name {
 }
 
 /// A worker of this name, with an incarnation that no other name has.
-fn worker(text: &str) -> Worker {
+fn worker(text: &str) -> WorkerId {
     let bits = (text.bytes()).fold(0, |bits, byte| bits << 8 | u128::from(byte));
-    Worker {
+    WorkerId {
         name: name(text),
         incarnation: Incarnation::from_u128(bits),
     }

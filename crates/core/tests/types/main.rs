@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::ManualClock;
 use plimsoll_core::error::Invalid;
-use plimsoll_core::task::{Lane, NewTask, Status, Worker};
+use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{
     Incarnation, Limits, Memory, Name, Namespace, Store, StoreExt, TaskId, Timestamp,
 };
@@ -29,8 +29,8 @@ fn id(number: u128) -> TaskId {
     TaskId::from_u128(number)
 }
 
-fn worker() -> Result<Worker, Invalid> {
-    Ok(Worker {
+fn worker() -> Result<WorkerId, Invalid> {
+    Ok(WorkerId {
         name: Name::new("w1")?,
         incarnation: Incarnation::from_u128(9),
     })

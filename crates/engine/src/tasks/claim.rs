@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use plimsoll_core::store::{Claim, Claimed, Pick};
-use plimsoll_core::task::{Holder, Lane, Task, Worker};
+use plimsoll_core::task::{Holder, Lane, Task, WorkerId};
 use plimsoll_core::{Result, TaskId};
 use serde::de::DeserializeOwned;
 
@@ -74,7 +74,7 @@ impl Tasks {
     /// assert_eq!(tasks.claim(id, &a, lease).await?.holder(), held.holder());
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
-    pub async fn claim(&self, id: TaskId, worker: &Worker, lease: Duration) -> Result<Held> {
+    pub async fn claim(&self, id: TaskId, worker: &WorkerId, lease: Duration) -> Result<Held> {
         let claimed = self.pick(Pick::Ids(vec![id]), worker, lease).await?;
         match (
             claimed.tasks.into_iter().next(),
@@ -108,7 +108,7 @@ impl Tasks {
         &self,
         lanes: impl IntoIterator<Item = Lane>,
         limit: usize,
-        worker: &Worker,
+        worker: &WorkerId,
         lease: Duration,
     ) -> Result<Vec<Held>> {
         let lanes = lanes.into_iter().collect();
@@ -123,7 +123,7 @@ impl Tasks {
         Hold::new(self.clone(), holder)
     }
 
-    async fn pick(&self, pick: Pick, worker: &Worker, lease: Duration) -> Result<Claimed> {
+    async fn pick(&self, pick: Pick, worker: &WorkerId, lease: Duration) -> Result<Claimed> {
         let claim = Claim {
             pick,
             worker: worker.clone(),

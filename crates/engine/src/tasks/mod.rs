@@ -43,7 +43,7 @@ mod wait;
 
 use std::sync::Arc;
 
-use plimsoll_core::task::Worker;
+use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Name, Result, Store};
 
 pub use bulk::{Bulk, DryRun, Report};
@@ -109,8 +109,8 @@ impl Tasks {
     /// assert_eq!(nameless.to_string(), "invalid input: worker: must not be empty");
     /// # Ok::<(), plimsoll_core::Error>(())
     /// ```
-    pub fn worker(&self, name: impl AsRef<str>) -> Result<Worker> {
-        Ok(Worker {
+    pub fn worker(&self, name: impl AsRef<str>) -> Result<WorkerId> {
+        Ok(WorkerId {
             name: Name::for_field("worker", name)?,
             incarnation: self.engine.ids().incarnation(),
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_core::error::Problem;
 use plimsoll_core::limits::{DURATION_MAX, LEASE_MAX};
 use plimsoll_core::store::FailRetry;
-use plimsoll_core::task::{Lane, Task, Worker as WorkerId};
+use plimsoll_core::task::{Lane, Task, WorkerId};
 use plimsoll_core::{Invalid, Name};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service};
@@ -18,7 +18,7 @@ use super::handler::{Served, Settled};
 use super::settings::Settings;
 use super::stats::Stats;
 use super::{Answer, Context, Failure, Handler, HandlerService, States, Worker};
-use crate::Engine;
+use crate::{Engine, Sweeper};
 
 /// The shortest lease a worker can renew in time.
 const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ pub struct WorkerBuilder {
     states: States,
     layers: Vec<Wrap>,
     settings: Settings,
-    sweeps: bool,
+    sweeper: Option<Sweeper>,
 }
 
 impl fmt::Debug for WorkerBuilder {
@@ -74,6 +74,7 @@ impl fmt::Debug for WorkerBuilder {
 
 impl WorkerBuilder {
     pub(super) fn new(engine: Engine, name: impl Into<String>) -> Self {
+        let sweeper = Some(Sweeper::new(engine.clone()));
         Self {
             engine,
             name: name.into(),
@@ -84,7 +85,7 @@ impl WorkerBuilder {
             states: States::default(),
             layers: Vec::new(),
             settings: Settings::default(),
-            sweeps: true,
+            sweeper,
         }
     }
 
@@ -180,7 +181,13 @@ impl WorkerBuilder {
     /// Whether the worker also decides what is due and what ran out, which is the default. If none
     /// of the workers does, something else must.
     pub fn sweeps(mut self, sweeps: bool) -> Self {
-        self.sweeps = sweeps;
+        self.sweeper = sweeps.then(|| Sweeper::new(self.engine.clone()));
+        self
+    }
+
+    /// Changes how the worker sweeps, if it does: how often, and how long things are kept.
+    pub fn sweeper(mut self, change: impl FnOnce(Sweeper) -> Sweeper) -> Self {
+        self.sweeper = self.sweeper.map(change);
         self
     }
 
@@ -252,7 +259,7 @@ impl WorkerBuilder {
                 states: Arc::new(self.states),
                 stats: Stats::default(),
             },
-            self.sweeps,
+            self.sweeper,
         ))
     }
 

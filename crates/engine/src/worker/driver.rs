@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::Sleep;
 use plimsoll_core::store::Exchanged;
-use plimsoll_core::task::{Lane, Worker as WorkerId};
+use plimsoll_core::task::{Lane, WorkerId};
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Name, Result};
 use tokio::sync::watch;

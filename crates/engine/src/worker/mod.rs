@@ -26,7 +26,7 @@ mod settings;
 mod settle;
 mod stats;
 
-use plimsoll_core::task::Worker as WorkerId;
+use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Error, Result};
 use tokio::sync::watch;
 
@@ -71,7 +71,7 @@ use crate::{Engine, Sweeper};
 /// ```
 pub struct Worker {
     parts: Parts,
-    sweeps: bool,
+    sweeper: Option<Sweeper>,
     stop: watch::Sender<Stop>,
 }
 
@@ -141,11 +141,11 @@ impl Worker {
         WorkerBuilder::new(engine, name)
     }
 
-    fn new(parts: Parts, sweeps: bool) -> Self {
+    fn new(parts: Parts, sweeper: Option<Sweeper>) -> Self {
         let (stop, _) = watch::channel(Stop::Go);
         Self {
             parts,
-            sweeps,
+            sweeper,
             stop,
         }
     }
@@ -167,7 +167,7 @@ impl Worker {
 
     /// Works until its [`Stopper`] says otherwise.
     pub async fn run(self) -> Result<Summary> {
-        let sweeper = self.sweeps.then(|| Sweeper::new(self.parts.engine.clone()));
+        let sweeper = self.sweeper;
         let stopped = self.stop.subscribe();
         let work = Driver::new(self.parts, false).run(stopped);
         let sweep = async {
@@ -205,8 +205,8 @@ impl Worker {
     /// Works until there is nothing to be had. Tasks that are due later are left.
     pub async fn run_until_empty(self) -> Result<Summary> {
         let stopped = self.stop.subscribe();
-        if self.sweeps {
-            Sweeper::new(self.parts.engine.clone()).catch_up().await?;
+        if let Some(sweeper) = &self.sweeper {
+            sweeper.catch_up().await?;
         }
         Driver::new(self.parts, true).run(stopped).await
     }

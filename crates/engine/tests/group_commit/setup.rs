@@ -9,7 +9,7 @@ use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::decorate::{Around, Decorated, FaultPlan, Faults, Method};
 use plimsoll_core::record::{fields, integer};
 use plimsoll_core::store::{Claim, Claimed, Commit, Merge, Pick, Put, Receipt, Renew, Write};
-use plimsoll_core::task::{Holder, Lane, NewTask, Worker};
+use plimsoll_core::task::{Holder, Lane, NewTask, WorkerId};
 use plimsoll_core::{
     Error, Ids, Key, Limits, Memory, Name, Namespace, Result, Store, StoreExt, TaskId, Timestamp,
 };
@@ -162,7 +162,7 @@ impl Setup {
                 lanes: vec![Lane::new("q", "k")?],
                 limit: 1,
             },
-            worker: Worker {
+            worker: WorkerId {
                 name: Name::new("w")?,
                 incarnation: self.ids.incarnation(),
             },

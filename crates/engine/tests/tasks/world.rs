@@ -14,7 +14,7 @@ use plimsoll_core::decorate::{Around, Decorated, FaultPlan, Faults, Method};
 use plimsoll_core::log::Level;
 use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::store::{Changes, Logs, Receipt, Start};
-use plimsoll_core::task::{Lane, NewTask, Status, Task, Worker};
+use plimsoll_core::task::{Lane, NewTask, Status, Task, WorkerId};
 use plimsoll_core::{
     Error, Ids, Limits, Memory, Namespace, Result, Store, StoreExt, TaskId, Timestamp,
 };
@@ -90,7 +90,7 @@ impl World {
         self.tasks.task("q", "k", payload).unwrap()
     }
 
-    pub(crate) fn worker(&self, name: &str) -> Worker {
+    pub(crate) fn worker(&self, name: &str) -> WorkerId {
         self.tasks.worker(name).unwrap()
     }
 

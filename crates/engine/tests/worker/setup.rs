@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_core::clock::ManualClock;
 use plimsoll_core::decorate::{Decorated, Fault, FaultPlan, Faults, Method};
 use plimsoll_core::store::{Claim, Pick};
-use plimsoll_core::task::{Lane, NewTask, Task, Worker as WorkerId};
+use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
 use plimsoll_core::{Ids, Limits, Memory, Name, Namespace, Result, Store, StoreExt, TaskId};
 use plimsoll_engine::worker::{Settings, Stats, Stopper, Summary, Worker, WorkerBuilder};
 use plimsoll_engine::{Engine, Sweeper};

@@ -9,6 +9,7 @@ use plimsoll_core::store::{Put, Write};
 use plimsoll_core::task::{Due, FailureKind, Status};
 use plimsoll_core::{Ids, Key, Limits, StoreExt, TaskId};
 use plimsoll_engine::worker::{Context, Failure, State};
+use plimsoll_engine::{Retention, Sweeper};
 
 use crate::setup::{Bench, LEASE, Notes, millis, secs, settle_down, start};
 
@@ -157,7 +158,9 @@ async fn ten_idle_workers_ask_little_of_the_store() {
         looks <= 60 && sweeps <= 60,
         "{looks} looks, {sweeps} sweeps"
     );
-    assert_eq!(bench.calls.all(), looks + sweeps);
+    // Each looks once a minute for what was kept long enough.
+    assert_eq!(bench.calls.of(Method::Compact), 10);
+    assert_eq!(bench.calls.all(), looks + sweeps + 10);
 }
 
 #[tokio::test]
@@ -169,4 +172,39 @@ async fn where_nothing_hints_an_idle_worker_polls_and_finds_tasks_within_one_pol
     bench.submit("k", "").await;
     bench.pass(millis(1_000)).await;
     assert_eq!(worker.summary().completed, 1);
+}
+
+#[tokio::test]
+async fn what_was_kept_long_enough_goes_within_two_minutes_and_nothing_else() {
+    let bench = Bench::new();
+    let old = bench.submit("k", "").await;
+    let worker = bench.worker().handle("k", async || {});
+    worker.build().unwrap().run_until_empty().await.unwrap();
+    bench.clock.advance(30 * secs(86_400) - secs(60));
+    let young = bench.submit("k", "").await;
+    let worker = bench.worker().handle("k", async || {});
+    worker.build().unwrap().run_until_empty().await.unwrap();
+    let waiting = bench.submit("other", "").await;
+    let _worker = start(bench.worker().sweeps(true).handle("k", async || {}));
+    bench.pass(secs(50)).await;
+    assert_eq!(bench.get(old).await.status, Status::Completed);
+    bench.pass(secs(75)).await;
+    assert!(bench.store.task(old).await.unwrap().is_none());
+    assert_eq!(bench.get(young).await.status, Status::Completed);
+    assert_eq!(bench.get(waiting).await.status, Status::Pending);
+}
+
+#[tokio::test]
+async fn who_wants_to_keep_everything_can() {
+    let bench = Bench::new();
+    let old = bench.submit("k", "").await;
+    let worker = bench.worker().handle("k", async || {});
+    worker.build().unwrap().run_until_empty().await.unwrap();
+    bench.clock.advance(1_000 * secs(86_400));
+    let keep = |sweeper: Sweeper| sweeper.retention(Retention::forever());
+    let builder = bench.worker().sweeps(true).sweeper(keep);
+    let _worker = start(builder.handle("k", async || {}));
+    bench.pass(secs(130)).await;
+    assert_eq!(bench.get(old).await.status, Status::Completed);
+    assert!(bench.calls.of(Method::Compact) > 0);
 }

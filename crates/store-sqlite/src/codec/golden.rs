@@ -17,7 +17,7 @@ use plimsoll_core::store::{GroupCounts, Outcome, Receipt, SubmitOutcome, Submitt
 use plimsoll_core::task::{
     AttemptError, Backoff, CancelRequest, Due, FailureKind, KeyLifetime, KeyRequest, Lane, Lease,
     NewTask, OnConflict, Priority, Progress, RetryPolicy, Settled, Status, TaskSpec, TaskState,
-    Verb, Waiting, Worker,
+    Verb, Waiting, WorkerId,
 };
 use plimsoll_core::{
     Fence, GroupId, Incarnation, Invalid, Key, LineId, Name, Position, Revision, TaskId, Timestamp,
@@ -122,8 +122,8 @@ fn lane() -> Result<Lane, Invalid> {
     Lane::new("queue", "kind")
 }
 
-fn worker() -> Result<Worker, Invalid> {
-    Ok(Worker {
+fn worker() -> Result<WorkerId, Invalid> {
+    Ok(WorkerId {
         name: Name::new("worker")?,
         incarnation: Incarnation::from_u128(1),
     })

@@ -13,7 +13,7 @@ use plimsoll_core::store::{
 };
 use plimsoll_core::task::{
     Backoff, Holder, KeyLifetime, Lane, NewTask, OnConflict, Priority, Progress, RetryPolicy,
-    Status, Worker,
+    Status, WorkerId,
 };
 use plimsoll_core::{
     CommitId, Fence, GroupId, Incarnation, Key, LineId, Name, Namespace, Prefix, RequestId, Result,
@@ -35,8 +35,8 @@ pub(crate) fn lane() -> Result<Lane> {
     Ok(Lane::new("queue", "kind")?)
 }
 
-pub(crate) fn worker() -> Result<Worker> {
-    Ok(Worker {
+pub(crate) fn worker() -> Result<WorkerId> {
+    Ok(WorkerId {
         name: Name::new("worker")?,
         incarnation: Incarnation::from_u128(1),
     })
