@@ -123,6 +123,21 @@ impl ManualClock {
         self.hands().wall = wall;
     }
 
+    /// How long until the next sleep ends, if anybody sleeps: by how much time can jump without
+    /// passing over anything.
+    pub fn next_sleep(&self) -> Option<Duration> {
+        let mut hands = self.hands();
+        while let Some(first) = hands.sleepers.first_entry() {
+            let until = first.key().0;
+            if !first.get().is_closed() {
+                return Some(until.saturating_sub(hands.monotonic));
+            }
+            // Nobody waits for a sleep that was dropped.
+            first.remove();
+        }
+        None
+    }
+
     fn hands(&self) -> MutexGuard<'_, Hands> {
         self.hands.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,6 +184,21 @@ mod tests {
         assert_eq!(futures::poll!(&mut sleep), Poll::Pending);
         clock.advance(Duration::from_millis(1));
         assert_eq!(futures::poll!(&mut sleep), Poll::Ready(()));
+    }
+
+    #[tokio::test]
+    async fn the_next_sleep_is_the_first_that_somebody_still_waits_for() {
+        let clock = ManualClock::new();
+        assert_eq!(clock.next_sleep(), None);
+        let late = clock.sleep(Duration::from_secs(9));
+        let early = clock.sleep(Duration::from_secs(2));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.next_sleep(), Some(Duration::from_secs(1)));
+        drop(early);
+        assert_eq!(clock.next_sleep(), Some(Duration::from_secs(8)));
+        clock.advance(Duration::from_secs(8));
+        late.await;
+        assert_eq!(clock.next_sleep(), None);
     }
 
     #[test]

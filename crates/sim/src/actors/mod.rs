@@ -1,0 +1,52 @@
+//! Those who act. Each lives in a process of its own, may die at any await and begin again with
+//! nothing but what it had written down.
+
+pub(crate) mod handlers;
+pub(crate) mod housekeeping;
+pub(crate) mod operator;
+pub(crate) mod orders;
+pub(crate) mod submitter;
+pub(crate) mod subscriber;
+pub(crate) mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::{Error, Result, StoreExt};
+use plimsoll_engine::Engine;
+
+use crate::dice::Dice;
+use crate::process::Doom;
+use crate::world::World;
+
+/// What an actor has in one of its lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Station {
+    pub(crate) world: Arc<World>,
+    pub(crate) engine: Engine,
+    pub(crate) dice: Dice,
+    pub(crate) doom: Doom,
+    pub(crate) who: String,
+}
+
+impl Station {
+    /// Lets a while pass, from `low` to `high` milliseconds.
+    pub(crate) async fn pause(&self, low: u64, high: u64) {
+        self.sleep(self.dice.millis(low, high)).await;
+    }
+
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        self.engine.clock().sleep(duration).await;
+    }
+
+    /// Makes a commit, again and again until there is an answer.
+    pub(crate) async fn commit(&self, commit: &Commit) -> Result<Receipt> {
+        loop {
+            match self.engine.store().commit_one(commit.clone()).await {
+                Err(Error::Unavailable(_)) => self.pause(10, 2_000).await,
+                answer => return answer,
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Workers: the engine's own, with handlers that do all that handlers may do.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::Result;
+use plimsoll_core::task::Worker as WorkerId;
+use plimsoll_engine::worker::{Context, Stopper};
+use tokio::sync::Notify;
+
+use super::Station;
+use super::handlers::handle;
+use super::orders::{KINDS, QUEUES};
+use crate::planted::Planted;
+
+/// How a worker is told to drain from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Reins {
+    running: Mutex<Option<Running>>,
+    told: Notify,
+}
+
+#[derive(Debug)]
+struct Running {
+    id: WorkerId,
+    stopper: Stopper,
+    lease: Duration,
+    /// How long handlers may take to end when it drains.
+    drain: Duration,
+    /// When it gives up, once it was told to drain: leases have run out by then.
+    gives_up_at: Option<Duration>,
+}
+
+impl Reins {
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the worker to drain, or to stop at once.
+    pub(crate) fn stop(&self, at_once: bool, now: Duration) {
+        if let Some(running) = self.lock().as_mut() {
+            if at_once {
+                running.gives_up_at = Some(now + running.lease);
+                running.stopper.now();
+            } else {
+                let at = now + running.drain + running.lease;
+                running.gives_up_at.get_or_insert(at);
+                running.stopper.drain();
+            }
+            self.told.notify_one();
+        }
+    }
+}
+
+/// Works until it is told to drain. The first worker takes every kind of every queue.
+pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Result<()> {
+    let dice = &station.dice;
+    let mut builder = station.engine.worker(station.who.clone());
+    for (place, queue) in QUEUES.into_iter().enumerate() {
+        if first || place == 0 || dice.chance(600) {
+            builder = builder.queue(queue);
+        }
+    }
+    for (place, kind) in KINDS.into_iter().enumerate() {
+        if first || place == 0 || dice.chance(800) {
+            let station = station.clone();
+            builder = builder.handle(kind, move |context: Context| {
+                handle(station.clone(), context)
+            });
+            if dice.chance(150) {
+                let most = usize::try_from(dice.range(1, 2)).unwrap_or(1);
+                builder = builder.concurrency_of(kind, most);
+            }
+        }
+    }
+    let (lease, soft, hard) = (
+        dice.millis(800, 15_000),
+        dice.millis(0, 8_000),
+        dice.millis(0, 4_000),
+    );
+    let worker = builder
+        .settings(|settings| {
+            settings.concurrency = usize::try_from(dice.range(1, 6)).unwrap_or(1);
+            settings.prefetch_max = *dice.pick(&[0, 3, 512]);
+            settings.lease = lease;
+            settings.poll = dice.millis(200, 2_000);
+            settings.cancel_grace = dice.millis(0, 5_000);
+            settings.drain_soft = soft;
+            settings.drain_hard = hard;
+        })
+        .sweeps(dice.chance(500))
+        .build()?;
+    let id = worker.id().clone();
+    *reins.lock() = Some(Running {
+        id: id.clone(),
+        stopper: worker.stopper(),
+        lease,
+        drain: soft + hard,
+        gives_up_at: None,
+    });
+    if station.world.planted == Some(Planted::DroppingDrain) {
+        tokio::select! {
+            biased;
+            ended = worker.run() => drop(ended?),
+            () = reins.told.notified() => {}
+        }
+    } else {
+        worker.run().await?;
+    }
+    let now = station.engine.clock().monotonic();
+    // A worker that could not reach the store for too long may leave things to their leases.
+    let properly = reins
+        .lock()
+        .take()
+        .is_some_and(|running| running.id == id && running.gives_up_at.is_some_and(|at| now < at));
+    if properly {
+        station.world.checker().drained(&id);
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The processes of a run: who they are, and what is to happen to each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::clock::Clock;
+use plimsoll_core::{Ids, Invalid, Result, Store};
+use plimsoll_engine::{Engine, group_commit};
+
+use crate::actors::orders::Orders;
+use crate::actors::submitter::{ToDo, submit};
+use crate::actors::subscriber::{Bookmark, follow};
+use crate::actors::worker::{Reins, work};
+use crate::actors::{Station, housekeeping, operator};
+use crate::clock::SkewedClock;
+use crate::dice::Dice;
+use crate::process::{Doom, Life, Root};
+use crate::wire::Wire;
+use crate::world::World;
+
+/// What somebody does, with what survives a crash.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    Submitter(Arc<ToDo>),
+    Worker(Arc<Reins>),
+    Sweeper,
+    Operator,
+    Compactor,
+    Subscriber(Arc<Bookmark>),
+}
+
+/// A process, alive or not.
+pub(crate) struct Process {
+    pub(crate) name: String,
+    number: u64,
+    pub(crate) role: Role,
+    pub(crate) life: Option<Life>,
+    lives: u64,
+    /// It has done what it is for, and does not begin again.
+    pub(crate) done: bool,
+    pub(crate) start_at: Option<Duration>,
+    pub(crate) crash_at: Option<Duration>,
+    pub(crate) pause_at: Option<Duration>,
+    /// While it is paused: until when.
+    pub(crate) resume_at: Option<Duration>,
+    pub(crate) drain_at: Option<Duration>,
+    pub(crate) dice: Dice,
+}
+
+impl Process {
+    fn new(name: String, number: u64, role: Role, seed: u64, world: &World) -> Self {
+        Self {
+            name,
+            number,
+            role,
+            life: None,
+            lives: 0,
+            done: false,
+            start_at: Some(Duration::ZERO),
+            crash_at: None,
+            pause_at: None,
+            resume_at: None,
+            drain_at: None,
+            dice: Dice::new(seed, &[2, number], Arc::new(world.clock.clone())),
+        }
+    }
+
+    /// Everything that is to happen to it.
+    pub(crate) fn next_event(&self) -> Option<Duration> {
+        let events = [
+            self.start_at,
+            self.crash_at,
+            self.pause_at,
+            self.resume_at,
+            self.drain_at,
+        ];
+        events.into_iter().flatten().min()
+    }
+
+    /// Whether a turn would get it anywhere.
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.resume_at.is_none() && self.life.as_ref().is_some_and(Life::is_runnable)
+    }
+
+    /// Nothing more is to happen to it, but for a start.
+    pub(crate) fn leave_alone(&mut self) {
+        self.crash_at = None;
+        self.pause_at = None;
+        self.drain_at = None;
+        if let Some(life) = &mut self.life {
+            life.spare();
+        }
+    }
+
+    /// It is gone, with everything that was in its memory.
+    pub(crate) fn die(&mut self, start_at: Option<Duration>) {
+        self.life = None;
+        self.leave_alone();
+        self.resume_at = None;
+        self.start_at = start_at;
+    }
+
+    /// Begins a new life, which inherits nothing but what was written down.
+    pub(crate) fn start(&mut self, seed: u64, world: &Arc<World>) -> std::io::Result<()> {
+        self.lives += 1;
+        self.start_at = None;
+        let (dice, now) = (&self.dice, world.clock.monotonic());
+        let some_time = |mean: Option<Duration>| {
+            let mean = mean.filter(|_| !world.is_calm())?;
+            Some(now + dice.time(Duration::from_millis(1), mean * 2))
+        };
+        self.pause_at = some_time(world.profile.until_pause);
+        self.drain_at = match self.role {
+            Role::Worker(_) => some_time(world.profile.until_drain),
+            _ => None,
+        };
+        self.crash_at = some_time(world.profile.life);
+        let mut polls_left = None;
+        if self.crash_at.is_some() && dice.chance(500) {
+            self.crash_at = None;
+            polls_left = Some(dice.range(1, 300));
+        }
+        let skew = world.profile.skew_max;
+        let (ahead, behind) = (
+            dice.time(Duration::ZERO, skew),
+            dice.time(Duration::ZERO, skew),
+        );
+        let clock: Arc<dyn Clock> = Arc::new(SkewedClock::new(world.clock.clone(), ahead, behind));
+        let own = |purpose| Dice::new(seed, &[3, self.number, self.lives, purpose], clock.clone());
+        let doom = Doom::default();
+        let wire = Wire::new(world.clone(), self.name.clone(), own(0));
+        let merged = dice.chance(world.profile.merged);
+        let ids = own(1).ids().clone();
+        let part = Part {
+            role: self.role.clone(),
+            first: self.number == 0,
+            world: world.clone(),
+            wire: Arc::new(wire),
+            clock: clock.clone(),
+            ids,
+            dice: own(2),
+            doom: doom.clone(),
+            who: self.name.clone(),
+            merged,
+        };
+        self.life = Some(Life::start(|| part.play(), doom, polls_left)?);
+        Ok(())
+    }
+}
+
+/// What one life of a process is made of.
+struct Part {
+    role: Role,
+    first: bool,
+    world: Arc<World>,
+    wire: Arc<Wire>,
+    clock: Arc<dyn Clock>,
+    ids: Ids,
+    dice: Dice,
+    doom: Doom,
+    who: String,
+    merged: bool,
+}
+
+impl Part {
+    fn play(self) -> Root {
+        let store: Arc<dyn Store> = if self.merged {
+            Arc::new(group_commit(self.wire.clone()))
+        } else {
+            self.wire.clone()
+        };
+        let station = Station {
+            world: self.world,
+            engine: Engine::with(store, self.clock, self.ids),
+            dice: self.dice,
+            doom: self.doom,
+            who: self.who,
+        };
+        let (role, first, wire) = (self.role, self.first, self.wire);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                ended = act(role, first, station) => ended,
+                () = wire.pass_on_hints() => Ok(()),
+            }
+        })
+    }
+}
+
+async fn act(role: Role, first: bool, station: Station) -> Result<()> {
+    match role {
+        Role::Submitter(to_do) => submit(station, to_do).await,
+        Role::Worker(reins) => work(station, reins, first).await,
+        Role::Sweeper => housekeeping::sweep(station).await,
+        Role::Operator => operator::meddle(station).await,
+        Role::Compactor => housekeeping::compact(station).await,
+        Role::Subscriber(bookmark) => follow(station, bookmark).await,
+    }
+}
+
+/// Everybody who takes part. The first is a worker that takes every kind.
+pub(crate) fn cast(seed: u64, world: &World) -> Result<Vec<Process>, Invalid> {
+    let profile = &world.profile;
+    let clock = Arc::new(world.clock.clone());
+    let mut roles = Vec::new();
+    for number in 1..=profile.workers {
+        roles.push((format!("worker{number}"), Role::Worker(Arc::default())));
+    }
+    for number in 1..=profile.submitters {
+        let dice = Dice::new(seed, &[4, number], clock.clone());
+        let orders = Orders::new(dice, clock.clone(), number).draw(profile.orders)?;
+        let role = Role::Submitter(Arc::new(ToDo::new(orders)));
+        roles.push((format!("submitter{number}"), role));
+    }
+    for number in 1..=profile.sweepers {
+        roles.push((format!("sweeper{number}"), Role::Sweeper));
+    }
+    for (name, slow) in [("reader", false), ("slow reader", true)] {
+        let role = Role::Subscriber(Arc::new(Bookmark::new(slow, slow)));
+        roles.push((name.to_owned(), role));
+    }
+    roles.push(("operator".to_owned(), Role::Operator));
+    roles.push(("compactor".to_owned(), Role::Compactor));
+    let processes = (0..).zip(roles);
+    Ok(processes
+        .map(|(number, (name, role))| Process::new(name, number, role, seed, world))
+        .collect())
+}

@@ -1,0 +1,177 @@
+//! What must hold. Checkers take no part: they see the history, the rows that reads answer, and
+//! what actors asked and were told.
+//!
+//! | rule | broken when |
+//! |---|---|
+//! | `transition` | a task changes in a way that its status does not allow, or ends twice |
+//! | `fence` | a task is claimed while it is held, or its fence moves otherwise than by one on a claim or revocation |
+//! | `revision` | a revision of a task does not grow |
+//! | `rows` | what a read shows is not what the history tells |
+//! | `failures` | a task has failed more often than it may |
+//! | `order` | a claim passes over a task of the same lane that comes first |
+//! | `effects` | something that a handler wrote was taken under another fence than the current one, or twice |
+//! | `unasked` | an attempt was ended by a holder that did not ask for it |
+//! | `acknowledged` | an answer says something that did not happen |
+//! | `hidden` | a worker holds a task and does not know, or ended properly and holds one |
+//! | `reliance` | a handler may rely on its lease by its own clock, and has none |
+//! | `expiry` | a lease ran out although nothing went wrong |
+//! | `keys` | a key stands for two tasks that may run |
+//! | `groups` | a group drains early, twice, or without its `then` |
+//! | `subscription` | a reader of history misses, repeats or reorders something |
+//! | `counts` | counts are not what there is |
+//! | `lost` | an acknowledged task is gone before its end |
+//! | `ends` | something does not end in time once nothing goes wrong |
+//! | `livelock`, `panic`, `gave up` | an actor spins, panics, or ends with an error |
+
+mod answers;
+mod ending;
+mod groups;
+mod history;
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use plimsoll_core::change::{Entry, TaskEvent};
+use plimsoll_core::memory::MemoryStore;
+use plimsoll_core::store::{Changes, Tasks};
+use plimsoll_core::task::{Task, Worker};
+use plimsoll_core::{
+    Fence, GroupId, IdempotencyKey, Incarnation, Position, Store, TaskId, Timestamp,
+};
+
+use self::groups::GroupModel;
+use self::model::Model;
+use crate::trace::Aliases;
+
+pub(crate) use self::history::{DONE, STEP};
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: &'static str,
+    /// How.
+    pub detail: String,
+    /// When, in virtual time.
+    pub at: Duration,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at.as_secs_f64();
+        write!(f, "{} at {at:.6} s: {}", self.rule, self.detail)
+    }
+}
+
+/// One claim of one task.
+type Attempt = (TaskId, Fence);
+
+/// What the checkers know.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    store: Arc<MemoryStore>,
+    /// Everything that ever happened, though the store may have removed it.
+    entries: Vec<Entry>,
+    tasks: BTreeMap<TaskId, Model>,
+    by_key: BTreeMap<IdempotencyKey, BTreeSet<TaskId>>,
+    groups: BTreeMap<GroupId, GroupModel>,
+    /// Who made each claim.
+    claims: BTreeMap<Attempt, Worker>,
+    /// Where and how each attempt ended.
+    endings: BTreeMap<Attempt, (Position, TaskEvent)>,
+    /// The verbs that holders sent.
+    asked: BTreeMap<Attempt, Vec<plimsoll_core::task::Verb>>,
+    /// Attempts that somebody thought were over their time.
+    overdue: BTreeSet<Attempt>,
+    /// The claims that workers were told of.
+    known: BTreeSet<(Incarnation, TaskId, Fence)>,
+    acknowledged: BTreeSet<TaskId>,
+    /// Whether a lease may run out: something goes wrong in this run.
+    expiries_expected: bool,
+    /// Whether the wall clock may pass over a lease that its holder relies on.
+    clock_jumps: bool,
+    pub(crate) now: Duration,
+    pub(crate) violation: Option<Violation>,
+    aliases: Aliases,
+}
+
+impl Checker {
+    pub(crate) fn new(
+        store: Arc<MemoryStore>,
+        aliases: Aliases,
+        expiries_expected: bool,
+        clock_jumps: bool,
+    ) -> Self {
+        Self {
+            store,
+            entries: Vec::new(),
+            tasks: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            endings: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            overdue: BTreeSet::new(),
+            known: BTreeSet::new(),
+            acknowledged: BTreeSet::new(),
+            expiries_expected,
+            clock_jumps,
+            now: Duration::ZERO,
+            violation: None,
+            aliases,
+        }
+    }
+
+    /// Notes the first rule that was broken.
+    pub(crate) fn blame(&mut self, rule: &'static str, detail: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation {
+                rule,
+                detail,
+                at: self.now,
+            });
+        }
+    }
+
+    fn name(&self, task: TaskId) -> String {
+        self.aliases.of(task)
+    }
+
+    fn newest(&self) -> Position {
+        self.entries
+            .last()
+            .map_or(Position::ZERO, |entry| entry.position)
+    }
+
+    /// What was appended to the history since the last look.
+    fn fresh(&mut self) -> Vec<Entry> {
+        let mut fresh = Vec::new();
+        let mut after = self.newest();
+        loop {
+            let page = (self.store.changes(Changes::after(after, 1_000))).now_or_never();
+            let Some(Ok(page)) = page else {
+                self.blame("acknowledged", "the history cannot be read".into());
+                return fresh;
+            };
+            after = page.next;
+            fresh.extend(page.entries);
+            if !page.more {
+                return fresh;
+            }
+        }
+    }
+
+    fn rows(&self, ids: Vec<TaskId>) -> Vec<Option<Task>> {
+        let rows = self.store.tasks(Tasks { ids }).now_or_never();
+        rows.and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn store_time(&self) -> Timestamp {
+        let time = self.store.ping().now_or_never();
+        time.and_then(Result::ok).unwrap_or(Timestamp::MIN)
+    }
+}

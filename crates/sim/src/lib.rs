@@ -1,0 +1,50 @@
+//! Simulates the engine: the real code over the memory store, in virtual time, with faults, all from
+//! one seed.
+//!
+//! # How it works
+//! - Everything runs on one thread. Each process (a worker, a submitter, a sweeper, an operator, a
+//!   reader of the history, a compactor) has a runtime of its own and gets turns, in an order that
+//!   the seed decides. When nobody has anything to do, time leaps to the next moment at which
+//!   somebody has.
+//! - Between each process and the store is a wire: calls take time, fail before or after they are
+//!   applied, arrive twice, or arrive after their caller gave up; wake-ups are dropped, held
+//!   back, or come for nothing.
+//! - A process crashes after a number of polls or at a moment: its runtime is dropped with
+//!   everything in it. It begins again with what it had written down. A paused process gets no
+//!   turns, handlers included, and comes back as a zombie. Workers are told to drain. The wall
+//!   clock of the store jumps both ways; those of the processes are wrong.
+//! - After the storm it is calm, and everything must come to its end. Then the workers drain.
+//! - Checkers take no part: they see the history, what reads answer, and what actors asked and were
+//!   told. The rules are listed in the module `check`.
+//! - Bugs on purpose ([`Planted`]) show that the checkers see something.
+//!
+//! # What it does not cover
+//! - Stores other than memory: the conformance suite and the tests of each store do.
+//! - Threads: what two threads of one process do at the very same time.
+//! - A claim that arrives after its own repetition was answered with nothing: the port does not
+//!   promise that it takes nothing then.
+//! - Deletion and arrivals, groups in groups, and clocks that run at different speeds.
+//!
+//! # How to use it
+//! ```
+//! use plimsoll_sim::{Options, run};
+//! let outcome = run(1, Options::default());
+//! assert_eq!(outcome.violation, None);
+//! ```
+
+mod actors;
+mod cast;
+mod check;
+mod clock;
+mod dice;
+mod planted;
+mod process;
+mod profile;
+mod run;
+mod trace;
+mod wire;
+mod world;
+
+pub use check::Violation;
+pub use planted::Planted;
+pub use run::{Options, Outcome, run};

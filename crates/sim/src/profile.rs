@@ -1,0 +1,107 @@
+//! What a seed draws: how large the world is, and how bad its weather.
+
+use std::time::Duration;
+
+use crate::dice::Dice;
+
+/// How large the world of a seed is, and what goes wrong in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) workers: u64,
+    pub(crate) submitters: u64,
+    pub(crate) sweepers: u64,
+    /// How many things each submitter does.
+    pub(crate) orders: u64,
+    /// How long things go wrong.
+    pub(crate) storm: Duration,
+    /// Nothing goes wrong at all.
+    pub(crate) calm: bool,
+    pub(crate) calls: Calls,
+    pub(crate) hints: Hints,
+    /// How long a process lives on average, if processes crash.
+    pub(crate) life: Option<Duration>,
+    /// How long a process runs on average before it is paused, if processes are.
+    pub(crate) until_pause: Option<Duration>,
+    /// How long a worker works on average before it is told to drain, if workers are.
+    pub(crate) until_drain: Option<Duration>,
+    /// When the wall clock of the store jumps, by how much, and whether ahead.
+    pub(crate) jumps: Vec<(Duration, Duration, bool)>,
+    /// How wrong the wall clocks of processes are.
+    pub(crate) skew_max: Duration,
+    /// Of a thousand processes, how many merge their calls.
+    pub(crate) merged: u64,
+    /// How long history is kept, if it is removed at all.
+    pub(crate) history: Option<Duration>,
+}
+
+/// What happens to calls of the store, of a thousand.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    /// The longest way to the store, and back.
+    pub(crate) latency_max: Duration,
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) late: u64,
+    pub(crate) slow: u64,
+    pub(crate) slow_max: Duration,
+}
+
+/// What happens to wake-ups, of a thousand.
+#[derive(Clone, Debug)]
+pub(crate) struct Hints {
+    pub(crate) dropped: u64,
+    pub(crate) held_back: u64,
+    pub(crate) spurious: u64,
+}
+
+impl Profile {
+    pub(crate) fn draw(dice: &Dice) -> Self {
+        let calm = dice.chance(125);
+        let rate = |often: u64, most: u64| {
+            if !calm && dice.chance(often) {
+                dice.range(1, most)
+            } else {
+                0
+            }
+        };
+        let mean = |often: u64, low: u64, high: u64| {
+            let mean = dice.millis(low, high);
+            (!calm && dice.chance(often)).then_some(mean)
+        };
+        let storm = dice.millis(10_000, 90_000);
+        let jumps = (0..rate(300, 3)).map(|_| {
+            let at = dice.time(Duration::ZERO, storm);
+            (at, dice.millis(100, 40_000), dice.chance(500))
+        });
+        Self {
+            workers: dice.range(1, 4),
+            submitters: dice.range(1, 3),
+            sweepers: dice.range(1, 2),
+            orders: dice.range(4, 20),
+            storm,
+            calm,
+            calls: Calls {
+                latency_max: dice.millis(1, 20),
+                before: rate(600, 120),
+                after: rate(600, 120),
+                duplicate: rate(500, 80),
+                late: rate(400, 60),
+                slow: rate(500, 60),
+                slow_max: dice.millis(100, 15_000),
+            },
+            hints: Hints {
+                dropped: rate(400, 1_000),
+                held_back: rate(400, 500),
+                spurious: rate(400, 300),
+            },
+            life: mean(600, 2_000, 40_000),
+            until_pause: mean(500, 3_000, 40_000),
+            until_drain: mean(500, 3_000, 40_000),
+            jumps: jumps.collect(),
+            skew_max: Duration::from_millis(rate(500, 60_000)),
+            merged: dice.below(1_001),
+            history: dice.chance(700).then(|| dice.millis(2_000, 60_000)),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Seeds are repeatable, a share of them passes, and bugs on purpose are found.
+
+use plimsoll_sim::{Options, Planted, run};
+
+const TRACED: Options = Options {
+    trace: true,
+    planted: None,
+};
+
+#[test]
+fn a_seed_leads_to_the_same_trace_again() {
+    for seed in [1, 2, 3, 5, 8, 13, 21, 34] {
+        let (first, second) = (run(seed, TRACED), run(seed, TRACED));
+        assert!(first.trace.len() > 100, "seed {seed} does too little");
+        assert!(first == second, "seed {seed} went another way");
+    }
+}
+
+#[test]
+fn a_trace_changes_nothing() {
+    let (traced, plain) = (run(7, TRACED), run(7, Options::default()));
+    assert_eq!((traced.turns, traced.lasted), (plain.turns, plain.lasted));
+    assert_eq!((traced.tasks, traced.entries), (plain.tasks, plain.entries));
+}
+
+#[test]
+fn seeds_lead_to_different_runs() {
+    assert_ne!(run(1, TRACED).trace, run(2, TRACED).trace);
+}
+
+/// A share of all seeds: the command runs as many as there is time for.
+#[test]
+fn nothing_breaks_a_rule() {
+    for seed in 0..60 {
+        let violation = run(seed, Options::default()).violation;
+        assert_eq!(violation, None, "seed {seed}");
+    }
+}
+
+/// The rule by which a bug is found, within this many seeds.
+fn found(planted: Planted, seeds: u64) -> &'static str {
+    let options = Options {
+        planted: Some(planted),
+        ..Options::default()
+    };
+    let found = (0..seeds).find_map(|seed| run(seed, options).violation);
+    found.map_or("none", |violation| violation.rule)
+}
+
+#[test]
+fn a_settle_that_ignores_the_fence_is_found() {
+    let rule = found(Planted::FencelessSettle, 40);
+    assert!(
+        ["acknowledged", "effects", "unasked"].contains(&rule),
+        "{rule}"
+    );
+}
+
+#[test]
+fn a_claim_that_forgets_its_request_is_found() {
+    assert_eq!(found(Planted::ForgottenRequest, 40), "hidden");
+}
+
+#[test]
+fn a_drain_that_drops_is_found() {
+    assert_eq!(found(Planted::DroppingDrain, 40), "hidden");
+}
+
+#[test]
+fn an_expiry_that_does_not_count_is_found() {
+    assert_eq!(found(Planted::FreeExpiry, 40), "unasked");
+}
