@@ -14,7 +14,7 @@ use crate::actors::worker::{Reins, work};
 use crate::actors::{Station, housekeeping, operator};
 use crate::clock::SkewedClock;
 use crate::dice::Dice;
-use crate::process::{Doom, Life, Root};
+use crate::process::{Doom, Life, Resumed, Root};
 use crate::wire::Wire;
 use crate::world::World;
 
@@ -44,6 +44,7 @@ pub(crate) struct Process {
     /// While it is paused: until when.
     pub(crate) resume_at: Option<Duration>,
     pub(crate) drain_at: Option<Duration>,
+    pub(crate) resumed: Resumed,
     pub(crate) dice: Dice,
 }
 
@@ -61,6 +62,7 @@ impl Process {
             pause_at: None,
             resume_at: None,
             drain_at: None,
+            resumed: Resumed::default(),
             dice: Dice::new(seed, &[2, number], Arc::new(world.clock.clone())),
         }
     }
@@ -140,6 +142,7 @@ impl Process {
             ids,
             dice: own(2),
             doom: doom.clone(),
+            resumed: self.resumed.clone(),
             who: self.name.clone(),
             merged,
         };
@@ -158,6 +161,7 @@ struct Part {
     ids: Ids,
     dice: Dice,
     doom: Doom,
+    resumed: Resumed,
     who: String,
     merged: bool,
 }
@@ -174,6 +178,7 @@ impl Part {
             engine: Engine::with(store, self.clock, self.ids),
             dice: self.dice,
             doom: self.doom,
+            resumed: self.resumed,
             who: self.who,
         };
         let (role, first, wire) = (self.role, self.first, self.wire);

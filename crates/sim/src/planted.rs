@@ -5,9 +5,14 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use futures::FutureExt;
 use plimsoll_core::memory::MemoryStore;
-use plimsoll_core::store::{Claim, Commit, Ending, Settle, Tasks, Write};
+use plimsoll_core::store::{
+    ChangePage, Claim, Commit, Ending, Outcome, Peek, Pick, Receipt, Renew, Settle, SubmitOutcome,
+    Submitted, Tasks, Write,
+};
 use plimsoll_core::task::Task;
 use plimsoll_core::{Ids, Store, TaskId};
+
+use crate::dice::Dice;
 
 /// A bug to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,6 +25,14 @@ pub enum Planted {
     DroppingDrain,
     /// A lease that ran out costs nothing: the task is released, and nothing is counted.
     FreeExpiry,
+    /// Leases are shorter than was asked for.
+    ShortLease,
+    /// A claim takes what comes last.
+    UnfairClaim,
+    /// A submit is acknowledged and forgotten.
+    ForgottenSubmit,
+    /// A reader of history is not shown the first entry of some pages.
+    SkippedEntry,
 }
 
 impl Planted {
@@ -54,11 +67,65 @@ impl Planted {
     }
 
     /// What the store sees instead of this claim.
-    pub(crate) fn claim(self, mut claim: Claim, ids: &Ids) -> Claim {
-        if self == Self::ForgottenRequest {
-            claim.request = ids.request();
+    pub(crate) fn claim(self, mut claim: Claim, ids: &Ids, store: &Arc<MemoryStore>) -> Claim {
+        match self {
+            Self::ForgottenRequest => claim.request = ids.request(),
+            Self::ShortLease => claim.lease /= 2,
+            Self::UnfairClaim => {
+                if let Pick::Next { lanes, limit } = claim.pick {
+                    let all = Peek {
+                        lanes: lanes.clone(),
+                        limit: store.limits().page_max,
+                    };
+                    let waiting = store.peek(all).now_or_never().and_then(Result::ok);
+                    let last = waiting.into_iter().flatten().rev().take(limit);
+                    let ids: Vec<TaskId> = last.map(|task| task.id()).collect();
+                    claim.pick = if ids.is_empty() {
+                        Pick::Next { lanes, limit }
+                    } else {
+                        Pick::Ids(ids)
+                    };
+                }
+            }
+            Self::FencelessSettle
+            | Self::DroppingDrain
+            | Self::FreeExpiry
+            | Self::ForgottenSubmit
+            | Self::SkippedEntry => {}
         }
         claim
+    }
+
+    /// What the store sees instead of this renewal.
+    pub(crate) fn renew(self, mut renew: Renew) -> Renew {
+        if self == Self::ShortLease {
+            renew.lease /= 2;
+        }
+        renew
+    }
+
+    /// Whether this commit is acknowledged and forgotten.
+    pub(crate) fn forgets(self, commit: &Commit, dice: &Dice) -> Option<Receipt> {
+        let [Write::Submit(new)] = commit.writes.as_slice() else {
+            return None;
+        };
+        let forgets = self == Self::ForgottenSubmit && dice.chance(100);
+        forgets.then(|| Receipt {
+            outcomes: vec![Outcome::Submitted(Submitted {
+                id: new.id,
+                outcome: SubmitOutcome::Created,
+            })],
+            position: None,
+            repeated: false,
+        })
+    }
+
+    /// What a reader of history is shown instead of this page.
+    pub(crate) fn page(self, mut page: ChangePage, dice: &Dice) -> ChangePage {
+        if self == Self::SkippedEntry && page.entries.len() > 1 && dice.chance(100) {
+            page.entries.remove(0);
+        }
+        page
     }
 }
 

@@ -9,8 +9,9 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use plimsoll_core::Result;
 use tokio::runtime::{Builder, Runtime};
@@ -20,6 +21,10 @@ pub(crate) type Root = Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// Polls in one turn after which a process is taken to spin.
 const POLLS_MAX: u64 = 100_000;
+
+/// A turn is over when the root has nothing to do and what it spawned has had so many chances to
+/// run after yielding: nothing in the engine yields more often without waiting for something.
+const QUIET: u32 = 3;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -47,6 +52,21 @@ impl Doom {
 
     fn is_sealed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// When a process went on last after a pause.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resumed(Arc<AtomicU64>);
+
+impl Resumed {
+    pub(crate) fn set(&self, at: Duration) {
+        let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -116,7 +136,7 @@ impl Life {
         } = self;
         let waker = Waker::from(woken.clone());
         let run = async {
-            let mut polls = 0;
+            let (mut polls, mut quiet) = (0, 0);
             loop {
                 if woken.0.swap(false, Ordering::Relaxed) {
                     let polled = root.as_mut().poll(&mut Context::from_waker(&waker));
@@ -129,17 +149,19 @@ impl Life {
                             return Turn::Killed;
                         }
                     }
+                    quiet = 0;
                     polls += 1;
                     if polls == POLLS_MAX {
                         return Turn::Spins;
                     }
                 }
-                // Everything that was spawned runs until it waits.
+                // Everything that was spawned runs until it waits, or yields in its turn.
                 tokio::task::yield_now().await;
                 if doom.is_sealed() {
                     return Turn::Killed;
                 }
-                if !woken.0.load(Ordering::Relaxed) {
+                quiet += 1;
+                if quiet >= QUIET && !woken.0.load(Ordering::Relaxed) {
                     return Turn::Waits;
                 }
             }

@@ -26,6 +26,8 @@ pub(crate) struct Profile {
     pub(crate) until_drain: Option<Duration>,
     /// When the wall clock of the store jumps, by how much, and whether ahead.
     pub(crate) jumps: Vec<(Duration, Duration, bool)>,
+    /// When nothing gets through to the store, from when to when.
+    pub(crate) outages: Vec<(Duration, Duration)>,
     /// How wrong the wall clocks of processes are.
     pub(crate) skew_max: Duration,
     /// Of a thousand processes, how many merge their calls.
@@ -74,6 +76,10 @@ impl Profile {
             let at = dice.time(Duration::ZERO, storm);
             (at, dice.millis(100, 40_000), dice.chance(500))
         });
+        let outages = (0..rate(300, 3)).map(|_| {
+            let from = dice.time(Duration::ZERO, storm);
+            (from, from + dice.millis(100, 25_000))
+        });
         Self {
             workers: dice.range(1, 4),
             submitters: dice.range(1, 3),
@@ -99,7 +105,8 @@ impl Profile {
             until_pause: mean(500, 3_000, 40_000),
             until_drain: mean(500, 3_000, 40_000),
             jumps: jumps.collect(),
-            skew_max: Duration::from_millis(rate(500, 60_000)),
+            outages: outages.collect(),
+            skew_max: Duration::from_millis(rate(500, 2_000)),
             merged: dice.below(1_001),
             history: dice.chance(700).then(|| dice.millis(2_000, 60_000)),
         }

@@ -178,6 +178,7 @@ impl Run {
             if due(process.resume_at) {
                 self.world.say(&process.name, |_| "goes on".to_owned());
                 process.resume_at = None;
+                process.resumed.set(now);
             }
             if due(process.drain_at) {
                 process.drain_at = None;

@@ -93,6 +93,11 @@ impl Wire {
         if self.world.is_calm() {
             return Fate::Well;
         }
+        let now = self.world.clock.monotonic();
+        let mut outages = self.world.profile.outages.iter();
+        if outages.any(|(from, to)| (*from..*to).contains(&now)) {
+            return Fate::Before;
+        }
         let mut roll = self.dice.below(1_000);
         for (rate, fate) in [
             (rates.before, Fate::Before),
@@ -220,19 +225,30 @@ impl Wire {
 }
 
 /// An exchange arrives at the store. The checkers look at once.
-async fn deliver(world: &World, dice: &Dice, exchange: Exchange) -> Exchanged {
+async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchanged {
     let memory = &world.memory;
-    let (mut commits, mut claim) = (exchange.commits, exchange.claim);
+    let mut forgotten = Vec::new();
     if let Some(planted) = world.planted {
-        commits = planted.commits(commits, memory);
-        claim = claim.map(|claim| planted.claim(claim, dice.ids()));
+        let sent = std::mem::take(&mut exchange.commits);
+        for (place, commit) in sent.into_iter().enumerate() {
+            match planted.forgets(&commit, dice) {
+                Some(receipt) => forgotten.push((place, receipt)),
+                None => exchange.commits.push(commit),
+            }
+        }
+        exchange.commits = planted.commits(exchange.commits, memory);
+        exchange.renew = exchange.renew.map(|renew| planted.renew(renew));
+        exchange.claim = (exchange.claim).map(|claim| planted.claim(claim, dice.ids(), memory));
     }
-    let commits = memory.commit(commits).await;
+    let mut commits = memory.commit(exchange.commits).await;
+    for (place, receipt) in forgotten {
+        commits.insert(place, Ok(receipt));
+    }
     let renewals = match exchange.renew {
         Some(renew) => Some(memory.renew(renew).await),
         None => None,
     };
-    let claimed = match claim {
+    let claimed = match exchange.claim {
         Some(claim) => Some(memory.claim(claim).await),
         None => None,
     };
@@ -320,7 +336,11 @@ impl Store for Wire {
     }
 
     async fn changes(&self, changes: Changes) -> Result<ChangePage> {
-        read!(self, Changes, changes, changes)
+        let page: Result<ChangePage> = read!(self, Changes, changes, changes);
+        match self.world.planted {
+            Some(planted) => page.map(|page| planted.page(page, &self.dice)),
+            None => page,
+        }
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Receipt>> {

@@ -70,3 +70,24 @@ fn a_drain_that_drops_is_found() {
 fn an_expiry_that_does_not_count_is_found() {
     assert_eq!(found(Planted::FreeExpiry, 40), "unasked");
 }
+
+#[test]
+fn a_lease_that_is_shorter_than_told_is_found() {
+    let rule = found(Planted::ShortLease, 40);
+    assert!(["reliance", "expiry"].contains(&rule), "{rule}");
+}
+
+#[test]
+fn a_claim_out_of_order_is_found() {
+    assert_eq!(found(Planted::UnfairClaim, 40), "order");
+}
+
+#[test]
+fn a_submit_that_is_forgotten_is_found() {
+    assert_eq!(found(Planted::ForgottenSubmit, 40), "acknowledged");
+}
+
+#[test]
+fn history_with_a_gap_is_found() {
+    assert_eq!(found(Planted::SkippedEntry, 40), "subscription");
+}

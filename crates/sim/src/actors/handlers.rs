@@ -18,12 +18,12 @@ use std::time::Duration;
 use plimsoll_core::log::Level;
 use plimsoll_core::record::fields;
 use plimsoll_core::store::{Commit, Guard, Merge, Write};
-use plimsoll_core::task::{Lane, NewTask, Progress};
-use plimsoll_core::{Invalid, Key, Name, Result, StoreExt};
+use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Progress};
+use plimsoll_core::{IdempotencyKey, Invalid, Key, Name, Result, StoreExt};
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure};
 
 use super::Station;
-use super::orders::QUEUES;
+use super::orders::{KEYS, QUEUES};
 use crate::check::{DONE, STEP};
 
 /// After so many attempts everything succeeds, so that everything ends.
@@ -103,11 +103,13 @@ async fn sleep(station: &Station, context: &Context, nap: Duration, listens: boo
     }
 }
 
-/// What a worker says of a lease must be so.
+/// What a worker says of a lease must be so, and nobody works on without one.
 fn rely(station: &Station, context: &Context) {
+    let mut checker = station.world.checker();
     if context.still_mine() {
-        station.world.checker().relies(context.holder());
+        checker.relies(context.holder());
     }
+    checker.still_runs(context.holder(), station.resumed.get());
 }
 
 async fn write_something(station: &Station, context: &Context) -> Result<()> {
@@ -161,7 +163,13 @@ fn more(station: &Station, context: &Context) -> Result<Answer> {
     let mut completion = completion(context)?;
     for _ in 0..dice.range(1, 2) {
         let lane = Lane::new(*dice.pick(&QUEUES), "plain")?;
-        completion = completion.submit(NewTask::new(dice.ids().task(), lane, "more"));
+        let mut task = NewTask::new(dice.ids().task(), lane, "more");
+        if dice.chance(300) {
+            // Perhaps the key stands for another one: then the whole answer is refused.
+            let key = IdempotencyKey::new(format!("k{}", dice.below(KEYS)))?;
+            task = task.key_with(key, KeyLifetime::WhileActive, OnConflict::Reject);
+        }
+        completion = completion.submit(task);
     }
     Ok(Answer::Complete(completion))
 }

@@ -17,7 +17,7 @@ use plimsoll_core::{Error, Result, StoreExt};
 use plimsoll_engine::Engine;
 
 use crate::dice::Dice;
-use crate::process::Doom;
+use crate::process::{Doom, Resumed};
 use crate::world::World;
 
 /// What an actor has in one of its lives.
@@ -27,6 +27,7 @@ pub(crate) struct Station {
     pub(crate) engine: Engine,
     pub(crate) dice: Dice,
     pub(crate) doom: Doom,
+    pub(crate) resumed: Resumed,
     pub(crate) who: String,
 }
 

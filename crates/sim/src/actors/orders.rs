@@ -13,6 +13,8 @@ use crate::dice::Dice;
 
 /// The queues that there are.
 pub(crate) const QUEUES: [&str; 2] = ["a", "b"];
+/// How many keys there are.
+pub(crate) const KEYS: u64 = 6;
 /// The kinds that there are: see [`handlers`](super::handlers).
 pub(crate) const KINDS: [&str; 7] = [
     "plain", "flaky", "slow", "snoozer", "panicky", "spawner", "poison",
@@ -114,7 +116,11 @@ impl Orders {
 
     fn task(&self) -> Result<NewTask, Invalid> {
         let dice = &self.dice;
-        let kind = *dice.pick(&KINDS);
+        let kind = match *dice.pick(&KINDS) {
+            // One in twenty is enough: each kills up to three lives.
+            "poison" if dice.chance(600) => "plain",
+            kind => kind,
+        };
         let lane = Lane::new(*dice.pick(&QUEUES), kind)?;
         let payload = dice.below(3).to_string();
         let mut task = NewTask::new(dice.ids().task(), lane, payload)
@@ -163,7 +169,7 @@ impl Orders {
         if !dice.chance(350) {
             return Ok(task);
         }
-        let key = IdempotencyKey::new(format!("k{}", dice.below(6)))?;
+        let key = IdempotencyKey::new(format!("k{}", dice.below(KEYS)))?;
         let lifetime = match dice.below(3) {
             0 => KeyLifetime::WhileActive,
             1 => KeyLifetime::For(dice.millis(1_000, 60_000)),

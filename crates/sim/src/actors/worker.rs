@@ -78,6 +78,7 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
         dice.millis(0, 8_000),
         dice.millis(0, 4_000),
     );
+    let until_empty = dice.chance(100);
     let worker = builder
         .settings(|settings| {
             settings.concurrency = usize::try_from(dice.range(1, 6)).unwrap_or(1);
@@ -88,7 +89,7 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
             settings.drain_soft = soft;
             settings.drain_hard = hard;
         })
-        .sweeps(dice.chance(500))
+        .sweeps(!until_empty && dice.chance(500))
         .build()?;
     let id = worker.id().clone();
     *reins.lock() = Some(Running {
@@ -98,7 +99,9 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
         drain: soft + hard,
         gives_up_at: None,
     });
-    if station.world.planted == Some(Planted::DroppingDrain) {
+    if until_empty {
+        worker.run_until_empty().await?;
+    } else if station.world.planted == Some(Planted::DroppingDrain) {
         tokio::select! {
             biased;
             ended = worker.run() => drop(ended?),
@@ -112,7 +115,7 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
     let properly = reins
         .lock()
         .take()
-        .is_some_and(|running| running.id == id && running.gives_up_at.is_some_and(|at| now < at));
+        .is_some_and(|running| running.id == id && running.gives_up_at.is_none_or(|at| now < at));
     if properly {
         station.world.checker().drained(&id);
     }

@@ -1,5 +1,7 @@
 //! What actors asked, and what they were told.
 
+use std::time::Duration;
+
 use plimsoll_core::change::{Entry, TaskEvent};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{
@@ -147,6 +149,21 @@ impl Checker {
             let ended = self.endings.get(&(holder.task, holder.fence)).copied();
             let wrong = format!(
                 "{name}#{} is relied upon, but it was {ended:?}",
+                holder.fence
+            );
+            self.blame("reliance", wrong);
+        }
+    }
+
+    /// A handler runs, in a process that went on at this moment after its last pause: before that
+    /// its worker could not have stopped it.
+    pub(crate) fn still_runs(&mut self, holder: &Holder, resumed: Duration) {
+        let ended = self.endings.get(&(holder.task, holder.fence)).copied();
+        let ran_out = ended.is_some_and(|(_, event)| event == TaskEvent::Expired);
+        if ran_out && !self.clock_jumps && self.now > resumed {
+            let name = self.name(holder.task);
+            let wrong = format!(
+                "{name}#{} is worked on though its lease ran out",
                 holder.fence
             );
             self.blame("reliance", wrong);

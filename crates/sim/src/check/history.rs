@@ -82,6 +82,19 @@ impl Checker {
             return self.blame(rule, format!("{name}: {wrong}"));
         }
         let holder = model.holder.clone();
+        if let Some(after_failure) = model.failure_task(change) {
+            let submits = |change: &Change| {
+                matches!(change, Change::Task(task)
+                    if task.event == TaskEvent::Submitted && task.id == after_failure)
+            };
+            if !entry.changes.iter().any(submits) {
+                let name = self.name(change.id);
+                self.blame(
+                    "failures",
+                    format!("{name} failed without its failure task"),
+                );
+            }
+        }
         if let Some(group) = &change.group {
             self.member(group, change);
         }

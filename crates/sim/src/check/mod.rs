@@ -7,13 +7,13 @@
 //! | `fence` | a task is claimed while it is held, or its fence moves otherwise than by one on a claim or revocation |
 //! | `revision` | a revision of a task does not grow |
 //! | `rows` | what a read shows is not what the history tells |
-//! | `failures` | a task has failed more often than it may |
+//! | `failures` | a task has failed more often than it may, or for good without its failure task |
 //! | `order` | a claim passes over a task of the same lane that comes first |
 //! | `effects` | something that a handler wrote was taken under another fence than the current one, or twice |
 //! | `unasked` | an attempt was ended by a holder that did not ask for it |
 //! | `acknowledged` | an answer says something that did not happen |
 //! | `hidden` | a worker holds a task and does not know, or ended properly and holds one |
-//! | `reliance` | a handler may rely on its lease by its own clock, and has none |
+//! | `reliance` | a handler may rely on its lease by its own clock, and has none; or it works on after its lease ran out, in a process that could have stopped it |
 //! | `expiry` | a lease ran out although nothing went wrong |
 //! | `keys` | a key stands for two tasks that may run |
 //! | `groups` | a group drains early, twice, or without its `then` |

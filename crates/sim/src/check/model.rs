@@ -21,6 +21,9 @@ pub(super) struct Model {
     pub(super) attempts: u32,
     pub(super) failures: u32,
     pub(super) cap: u32,
+    /// What is submitted when it fails for good, and how often it did.
+    on_failure: Option<TaskId>,
+    defeats: u32,
     /// Fences that an operator revoked.
     pub(super) revoked: BTreeSet<Fence>,
     /// The store has removed it.
@@ -42,6 +45,8 @@ impl Model {
             attempts: 0,
             failures: 0,
             cap: row.spec.retry.max_attempts,
+            on_failure: row.spec.on_failure.as_ref().map(|task| task.id),
+            defeats: 0,
             revoked: BTreeSet::new(),
             gone: false,
             key: row.spec.key.as_ref().map(|(key, _)| key.clone()),
@@ -62,6 +67,16 @@ impl Model {
 
     pub(super) fn is_active(&self) -> bool {
         !self.gone && self.status.is_some_and(|status| !status.is_terminal())
+    }
+
+    /// What must be submitted in the same commit, if it has just failed for good.
+    pub(super) fn failure_task(&mut self, change: &TaskChange) -> Option<TaskId> {
+        if change.status != Status::Failed || change.event == TaskEvent::Deleted {
+            return None;
+        }
+        self.defeats += 1;
+        let defeats = self.defeats;
+        self.on_failure.map(|task| task.nth(defeats - 1))
     }
 
     /// Goes through a change; what is wrong with it, by rule.
