@@ -23,9 +23,15 @@
 //! - Threads: what two threads of one process do at the very same time.
 //! - A claim that arrives after its own repetition was answered with nothing: the port does not
 //!   promise that it takes nothing then.
-//! - Deletion and arrivals, groups in groups, and clocks that run at different speeds.
+//! - Deletion and arrivals, groups in groups, layers, signals, and clocks that run at different speeds.
+//! - How many calls an actor makes: one that asks the store far too often breaks no rule here.
+//! - Leases while the clock jumps: what handlers rely on is not checked in runs with jumps.
 //!
 //! # How to use it
+//! `cargo run --release -p plimsoll-sim -- --seeds 10000` runs seeds from 0 on and stops at the first that
+//! breaks a rule, with the end of its trace and the command that runs it again. `--plant` plants a
+//! bug.
+//!
 //! ```
 //! use plimsoll_sim::{Options, run};
 //! let outcome = run(1, Options::default());

@@ -128,8 +128,16 @@ impl Checker {
     /// A worker has ended properly, before it had to give up.
     pub(crate) fn drained(&mut self, worker: &Worker) {
         // What it thinks is over its time, a sweep will end as soon as the store thinks so too.
-        let left = (self.held_by(worker).into_iter())
-            .find(|holder| !self.overdue.contains(&(holder.task, holder.fence)));
+        // What it could not give back is not hidden for longer once its lease ran out.
+        let now = self.store_time();
+        let runs = |task| {
+            let row = self.rows(vec![task]).into_iter().next().flatten();
+            let lease = row.and_then(|row| row.state.lease);
+            lease.is_some_and(|lease| lease.until > now)
+        };
+        let left = (self.held_by(worker).into_iter()).find(|holder| {
+            runs(holder.task) && !self.overdue.contains(&(holder.task, holder.fence))
+        });
         if let Some(holder) = left {
             let name = self.name(holder.task);
             let wrong = format!("{} drained and left {name}#{}", worker.name, holder.fence);
