@@ -100,7 +100,9 @@ impl Desk {
         if self.outbox.len() >= settings.owed_max() || self.running.len() >= settings.concurrency {
             return None;
         }
-        (self.waiting).pop_front_if(|hold| hold.is_fresh(settings, now))
+        let next = self.waiting.iter().position(|hold| !hold.is_overdue(now))?;
+        let fresh = self.waiting[next].is_fresh(settings, now);
+        fresh.then(|| self.waiting.remove(next)).flatten()
     }
 
     pub(super) fn started(
@@ -128,11 +130,12 @@ impl Desk {
     /// Tasks that wait and should not any more: all of them, or those that wait for too long, or
     /// that nobody could finish in time.
     pub(super) fn give_back(&mut self, all: bool, now: Duration) -> Vec<Hold> {
+        let late = |hold: &mut Hold| {
+            all || now.saturating_sub(hold.arrived) >= UNSTARTED_MAX || hold.is_overdue(now)
+        };
         let mut back = Vec::new();
         // The front has waited for the longest.
-        while let Some(hold) = self.waiting.pop_front_if(|hold| {
-            all || now.saturating_sub(hold.arrived) >= UNSTARTED_MAX || hold.is_overdue(now)
-        }) {
+        while let Some(hold) = self.waiting.pop_front_if(late) {
             self.let_go(&hold);
             back.push(hold);
         }
@@ -205,6 +208,7 @@ impl Desk {
         let running = self.running.values().filter(|running| !running.lost);
         let holds = (self.waiting.iter()).chain(running.map(|running| &running.hold));
         let answers = self.outbox.iter().chain(&self.in_flight);
+        let answers = answers.filter(|owed| !owed.lost);
         holds
             .map(|hold| (hold.renewed, &hold.holder))
             .chain(answers.map(|owed| (owed.renewed, &owed.holder)))
@@ -271,6 +275,9 @@ impl Desk {
         match self.running.get_mut(&attempt) {
             Some(running) => running.lose(),
             None => drop(self.take_waiting(attempt)),
+        }
+        for owed in self.outbox.iter_mut().chain(&mut self.in_flight) {
+            owed.lost |= attempt_of(&owed.holder) == attempt;
         }
     }
 

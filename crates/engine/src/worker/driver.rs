@@ -251,7 +251,7 @@ impl Driver {
     /// Counts what is left, which is nothing unless the store is away or a handler never yields.
     fn close(self) -> Result<Summary> {
         let stats = &self.parts.stats;
-        for _ in 0..self.desk.owed() {
+        for _ in 0..self.desk.owed() + usize::from(self.claims.open.is_some()) {
             stats.count(|counters| &counters.unsettled);
         }
         for _ in &self.desk.running {

@@ -22,6 +22,12 @@ pub(super) struct Renewing {
 impl Driver {
     /// Renews what is due, unless that is under way. Trouble with other calls is no reason to wait.
     pub(super) fn renew(&mut self, now: Duration) {
+        if self.drain.is_some() && self.desk.running.is_empty() {
+            // What is left is to be taken back. If the store does not take it, others must not have
+            // to wait for longer than the leases run now.
+            self.renewing = None;
+            return;
+        }
         let longest = self.parts.settings.renewal_max();
         if (self.renewing)
             .take_if(|renewing| now >= renewing.sent + longest)

@@ -29,6 +29,8 @@ pub(super) struct Settling {
     pub(super) commit: Commit,
     /// When the call was sent that claimed or renewed the task last.
     pub(super) renewed: Duration,
+    /// The store said that somebody else has the task, or nobody: its lease is not renewed any more.
+    pub(super) lost: bool,
     /// Whether the store has refused an answer for this task before.
     refused: bool,
 }
@@ -75,6 +77,7 @@ impl Settling {
             holder: holder.clone(),
             commit: Commit::of(write),
             renewed,
+            lost: false,
             refused: false,
         }
     }

@@ -48,7 +48,8 @@ pub struct Summary {
     pub cut: u64,
     /// Of these, dropped because the worker had to end.
     pub interrupted: u64,
-    /// Answers that the store had not taken when the worker ended: it was away for too long.
+    /// Answers that the store had not taken, and claims it had not answered, when the worker ended: it
+    /// was away for too long.
     pub unsettled: u64,
 }
 

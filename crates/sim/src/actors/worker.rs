@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_core::Result;
-use plimsoll_core::task::Worker as WorkerId;
+use plimsoll_core::task::WorkerId;
 use plimsoll_engine::worker::{Context, Stopper};
 use tokio::sync::Notify;
 
@@ -25,10 +25,8 @@ struct Running {
     id: WorkerId,
     stopper: Stopper,
     lease: Duration,
-    /// How long handlers may take to end when it drains.
-    drain: Duration,
-    /// When it gives up, once it was told to drain: leases have run out by then.
-    gives_up_at: Option<Duration>,
+    /// When it was told to end.
+    told_at: Option<Duration>,
 }
 
 impl Reins {
@@ -39,12 +37,10 @@ impl Reins {
     /// Tells the worker to drain, or to stop at once.
     pub(crate) fn stop(&self, at_once: bool, now: Duration) {
         if let Some(running) = self.lock().as_mut() {
+            running.told_at.get_or_insert(now);
             if at_once {
-                running.gives_up_at = Some(now + running.lease);
                 running.stopper.now();
             } else {
-                let at = now + running.drain + running.lease;
-                running.gives_up_at.get_or_insert(at);
                 running.stopper.drain();
             }
             self.told.notify_one();
@@ -96,11 +92,11 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
         id: id.clone(),
         stopper: worker.stopper(),
         lease,
-        drain: soft + hard,
-        gives_up_at: None,
+        told_at: None,
     });
+    let mut unsettled = 0;
     if until_empty {
-        worker.run_until_empty().await?;
+        unsettled = worker.run_until_empty().await?.unsettled;
     } else if station.world.planted == Some(Planted::DroppingDrain) {
         tokio::select! {
             biased;
@@ -108,14 +104,15 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
             () = reins.told.notified() => {}
         }
     } else {
-        worker.run().await?;
+        unsettled = worker.run().await?.unsettled;
     }
     let now = station.engine.clock().monotonic();
-    // A worker that could not reach the store for too long may leave things to their leases.
-    let properly = reins
-        .lock()
-        .take()
-        .is_some_and(|running| running.id == id && running.gives_up_at.is_none_or(|at| now < at));
+    // A worker that could not reach the store for as long as a lease runs may leave things to their
+    // leases, and says so.
+    let properly = reins.lock().take().is_some_and(|running| {
+        let patient = running.told_at.is_none_or(|at| now >= at + running.lease);
+        running.id == id && !(unsettled > 0 && patient)
+    });
     if properly {
         station.world.checker().drained(&id);
     }

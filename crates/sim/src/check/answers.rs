@@ -8,7 +8,7 @@ use plimsoll_core::store::{
     ChangePage, Changes, Claim, Claimed, Commit, Outcome, Receipt, Settle, Start, SubmitOutcome,
     Write,
 };
-use plimsoll_core::task::{Holder, Status, Verb, Worker};
+use plimsoll_core::task::{Holder, Status, Verb, WorkerId};
 use plimsoll_core::{Error, Position, Result, TaskId};
 
 use super::Checker;
@@ -113,7 +113,7 @@ impl Checker {
         }
     }
 
-    fn held_by(&self, worker: &Worker) -> Vec<Holder> {
+    fn held_by(&self, worker: &WorkerId) -> Vec<Holder> {
         let held = self.tasks.iter().filter(|(_, model)| {
             model.status == Some(Status::Claimed) && model.holder.as_ref() == Some(worker)
         });
@@ -126,7 +126,7 @@ impl Checker {
     }
 
     /// A worker has ended properly, before it had to give up.
-    pub(crate) fn drained(&mut self, worker: &Worker) {
+    pub(crate) fn drained(&mut self, worker: &WorkerId) {
         // What it thinks is over its time, a sweep will end as soon as the store thinks so too.
         // What it could not give back is not hidden for longer once its lease ran out.
         let now = self.store_time();

@@ -38,7 +38,7 @@ use futures::FutureExt;
 use plimsoll_core::change::{Entry, TaskEvent};
 use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::store::{Changes, Tasks};
-use plimsoll_core::task::{Task, Worker};
+use plimsoll_core::task::{Task, WorkerId};
 use plimsoll_core::{
     Fence, GroupId, IdempotencyKey, Incarnation, Position, Store, TaskId, Timestamp,
 };
@@ -80,7 +80,7 @@ pub(crate) struct Checker {
     by_key: BTreeMap<IdempotencyKey, BTreeSet<TaskId>>,
     groups: BTreeMap<GroupId, GroupModel>,
     /// Who made each claim.
-    claims: BTreeMap<Attempt, Worker>,
+    claims: BTreeMap<Attempt, WorkerId>,
     /// Where and how each attempt ended.
     endings: BTreeMap<Attempt, (Position, TaskEvent)>,
     /// The verbs that holders sent.

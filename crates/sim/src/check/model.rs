@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use plimsoll_core::change::{TaskChange, TaskEvent};
-use plimsoll_core::task::{Lane, Priority, Status, Task, Worker};
+use plimsoll_core::task::{Lane, Priority, Status, Task, WorkerId};
 use plimsoll_core::{Fence, IdempotencyKey, Revision, TaskId, Timestamp};
 
 /// The place of a task in its lane.
@@ -32,7 +32,7 @@ pub(super) struct Model {
     pub(super) key: Option<IdempotencyKey>,
     pub(super) place: Place,
     pub(super) waiting: bool,
-    pub(super) holder: Option<Worker>,
+    pub(super) holder: Option<WorkerId>,
 }
 
 impl Model {
