@@ -10,7 +10,6 @@ use plimsoll_core::task::Task;
 use rusqlite::Connection;
 
 use crate::error::Answer;
-use crate::rows;
 
 /// How many bytes of tasks are kept, about.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -43,32 +42,29 @@ impl Cache {
         self.bytes = 0;
     }
 
-    /// The task, from here or from the file.
-    pub(crate) fn task(
-        &self,
-        connection: &Connection,
-        ns: i64,
-        id: TaskId,
-    ) -> Answer<Option<Task>> {
-        match self.tasks.get(&(ns, id)) {
-            Some(task) => Ok(Some(task.as_ref().clone())),
-            None => rows::task(connection, ns, id),
-        }
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Task> {
+        self.tasks.get(&(ns, id)).map(Box::as_ref)
     }
 
     /// Keeps what was written of a task, as long as it is active.
-    pub(crate) fn put(&mut self, ns: i64, id: TaskId, after: Option<&Task>) {
-        let size = |task: &Task| task.size() + OVERHEAD;
-        let before = match after.filter(|task| !task.status.is_terminal()) {
-            None => self.tasks.remove(&(ns, id)),
-            Some(task) => {
-                if self.bytes > BYTES_MAX {
-                    self.clear();
-                }
-                self.bytes += size(task);
-                self.tasks.insert((ns, id), Box::new(task.clone()))
-            }
-        };
-        self.bytes -= before.as_deref().map_or(0, size).min(self.bytes);
+    pub(crate) fn put(&mut self, ns: i64, task: Box<Task>) {
+        if task.status.is_terminal() {
+            return self.remove(ns, task.id());
+        }
+        if self.bytes > BYTES_MAX {
+            self.clear();
+        }
+        self.bytes += size(&task);
+        let before = self.tasks.insert((ns, task.id()), task);
+        self.bytes -= before.as_deref().map_or(0, size);
     }
+
+    pub(crate) fn remove(&mut self, ns: i64, id: TaskId) {
+        let before = self.tasks.remove(&(ns, id));
+        self.bytes -= before.as_deref().map_or(0, size);
+    }
+}
+
+fn size(task: &Task) -> usize {
+    task.size() + OVERHEAD
 }

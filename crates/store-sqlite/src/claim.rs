@@ -4,13 +4,15 @@ use plimsoll_core::change::{Change, TaskChange};
 use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, task};
 use plimsoll_core::error::NotFound;
+use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Claim, Claimed, Pick};
 use plimsoll_core::task::{Holder, Lane, Task, WorkerId};
-use plimsoll_core::{Error, Fence, RequestId, TaskId, Timestamp};
+use plimsoll_core::{Error, Fence, RequestId, Result, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::codec::{Id, decode, encode, timestamp};
 use crate::error::{Answer, Fault};
+use crate::overlay::{Overlay, Place};
 use crate::rows;
 use crate::transaction::{Transaction, find_lane};
 
@@ -18,7 +20,20 @@ use crate::transaction::{Transaction, find_lane};
 type Taken = Vec<(TaskId, Fence)>;
 
 impl Transaction<'_> {
-    pub(crate) fn claim(&mut self, ns: i64, claim: &Claim, now: Timestamp) -> Answer<Claimed> {
+    /// Takes what is asked for. The inner error refuses this claim alone.
+    pub(crate) fn claim(
+        &mut self,
+        ns: i64,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Answer<Result<Claimed>> {
+        match claim.check(self.limits) {
+            Ok(()) => self.take(ns, claim, now).map(Ok),
+            Err(invalid) => Ok(Err(invalid.into())),
+        }
+    }
+
+    fn take(&mut self, ns: i64, claim: &Claim, now: Timestamp) -> Answer<Claimed> {
         let mut claimed = Claimed {
             tasks: Vec::new(),
             refused: Vec::new(),
@@ -40,7 +55,8 @@ impl Transaction<'_> {
                 Pick::Ids(ids) => ids.clone(),
                 Pick::Next { lanes, limit } => {
                     let wanted = limit - claimed.tasks.len();
-                    let mut ids = next_pending(self.connection, ns, lanes, wanted + refused)?;
+                    let among = wanted + refused;
+                    let mut ids = next_pending(self.connection, &self.overlay, ns, lanes, among)?;
                     ids.retain(|id| !claimed.refused.iter().any(|(bad, _)| bad == id));
                     ids.truncate(wanted);
                     ids
@@ -63,7 +79,7 @@ impl Transaction<'_> {
         if let Pick::Next { lanes, limit } = &claim.pick
             && claimed.tasks.len() < *limit
         {
-            claimed.next_due = next_due(self.connection, ns, lanes)?;
+            claimed.next_due = next_due(self.connection, &self.overlay, ns, lanes)?;
         }
         if !changes.is_empty() {
             if let Pick::Next { .. } = &claim.pick {
@@ -84,7 +100,7 @@ impl Transaction<'_> {
         claim: &Claim,
         moment: &Moment<'_>,
     ) -> Answer<Result<(Task, Option<Change>), Error>> {
-        let before = match self.cache.task(self.connection, ns, id) {
+        let before = match self.task(ns, id) {
             Ok(Some(before)) => before,
             Ok(None) => return Ok(Err(NotFound::Task(id).into())),
             // One task that cannot be read does not keep the others from being taken.
@@ -95,9 +111,10 @@ impl Transaction<'_> {
             Err(error) => Ok(Err(error)),
             Ok(Verdict::Unchanged) => Ok(Ok((before, None))),
             Ok(Verdict::Changed(after, event)) => {
-                self.put_task(ns, Some(&before), Some(&after), moment.now)?;
                 let change = Change::Task(TaskChange::new(&after, event));
-                Ok(Ok((*after, Some(change))))
+                let task = after.as_ref().clone();
+                self.put_task(ns, Some(&before), Some(after), moment.now)?;
+                Ok(Ok((task, Some(change))))
             }
         }
     }
@@ -133,7 +150,7 @@ impl Transaction<'_> {
                 worker: worker.clone(),
                 fence,
             };
-            let found = readable(rows::task(self.connection, ns, task))?;
+            let found = readable(self.task(ns, task))?;
             held.extend(found.filter(|found| found.holder() == Some(holder)));
         }
         Ok(held)
@@ -151,14 +168,15 @@ pub(crate) fn readable(task: Answer<Option<Task>>) -> Answer<Option<Task>> {
     }
 }
 
-/// Pending tasks of these lanes in claim order.
+/// Pending tasks of these lanes in claim order, those of the file and new ones.
 pub(crate) fn next_pending(
     connection: &Connection,
+    new: &Overlay,
     ns: i64,
     lanes: &[Lane],
     limit: usize,
 ) -> Answer<Vec<TaskId>> {
-    let mut places = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     for lane in lanes {
         let Some(number) = find_lane(connection, ns, lane)? else {
             continue;
@@ -169,19 +187,23 @@ pub(crate) fn next_pending(
         )?;
         let mut rows = statement.query(params![number, limit as i64])?;
         while let Some(row) = rows.next()? {
-            let place: (i64, i64, Id) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            places.push((place.0, place.1, place.2.task()));
+            places.push((row.get(0)?, row.get(1)?, row.get::<_, Id>(2)?.task()));
         }
+        places.extend(new.ready(number).take(limit));
     }
-    if lanes.len() > 1 {
-        places.sort_unstable();
-        places.truncate(limit);
-    }
+    // A few ascending runs, which this sort merges.
+    places.sort();
+    places.truncate(limit);
     Ok(places.into_iter().map(|(_, _, id)| id).collect())
 }
 
 /// When the next scheduled task of these lanes is due.
-fn next_due(connection: &Connection, ns: i64, lanes: &[Lane]) -> Answer<Option<Timestamp>> {
+fn next_due(
+    connection: &Connection,
+    new: &Overlay,
+    ns: i64,
+    lanes: &[Lane],
+) -> Answer<Option<Timestamp>> {
     let mut next: Option<i64> = None;
     for lane in lanes {
         let Some(number) = find_lane(connection, ns, lane)? else {
@@ -194,6 +216,7 @@ fn next_due(connection: &Connection, ns: i64, lanes: &[Lane]) -> Answer<Option<T
             )?
             .query_row([number], |row| row.get(0))
             .optional()?;
+        let due = due.into_iter().chain(new.next_due(number));
         next = next.into_iter().chain(due).min();
     }
     // A task that waits for another one has no time of its own.

@@ -69,6 +69,7 @@ impl Transaction<'_> {
         compact: &Compact,
         now: Timestamp,
     ) -> Answer<Compacted> {
+        self.flush()?;
         let mut done = Compacted::default();
         for (status, age) in &compact.tasks {
             self.compact_tasks(ns, *status, *age, compact.limit, now, &mut done)?;

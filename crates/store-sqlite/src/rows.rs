@@ -2,44 +2,15 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::decide::{RowId, Rows};
 use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::Receipt;
-use plimsoll_core::task::{Task, TaskSpec, TaskState};
-use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Revision, TaskId};
+use plimsoll_core::task::{Status, Task, TaskSpec, TaskState};
+use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Revision, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::cache::Cache;
 use crate::codec::{Id, decode, encode, signed, status_code, timestamp, unsigned};
 use crate::error::{Answer, Fault};
-
-/// Loads a row for the deciders.
-pub(crate) fn load(
-    connection: &Connection,
-    cache: &Cache,
-    ns: i64,
-    id: RowId,
-    rows: &mut Rows,
-) -> Answer<()> {
-    match id {
-        RowId::Record(key) => {
-            let row = record(connection, ns, &key)?;
-            rows.records.load(key, row);
-        }
-        RowId::Key(key) => {
-            let row = key_holder(connection, ns, &key)?;
-            rows.keys.load(key, row);
-        }
-        RowId::Task(id) => rows.tasks.load(id, cache.task(connection, ns, id)?),
-        RowId::Group(id) => {
-            let row = group(connection, ns, &id)?;
-            rows.groups.load(id, row);
-        }
-        RowId::Commit(id) => rows.commits.load(id, receipt(connection, ns, id)?),
-    }
-    Ok(())
-}
 
 pub(crate) fn record(connection: &Connection, ns: i64, key: &Key) -> Answer<Option<Record>> {
     let mut statement = connection.prepare_cached(
@@ -155,7 +126,7 @@ pub(crate) fn put_group(
     Ok(())
 }
 
-fn receipt(connection: &Connection, ns: i64, id: CommitId) -> Answer<Option<Receipt>> {
+pub(crate) fn receipt(connection: &Connection, ns: i64, id: CommitId) -> Answer<Option<Receipt>> {
     let mut statement =
         connection.prepare_cached("SELECT receipt FROM commits WHERE ns = ? AND id = ?")?;
     let mut rows = statement.query(params![ns, Id(id.as_u128())])?;
@@ -217,31 +188,43 @@ pub(crate) fn blob<'r>(row: &'r Row<'_>, column: usize) -> Answer<&'r [u8]> {
         .map_err(|error| Fault::Corrupt(error.to_string()))
 }
 
-/// Writes a task that is new or has changed; `lane` is the number of its lane.
-pub(crate) fn put_task(
+/// Writes new tasks, each with the numbers of its namespace and its lane.
+pub(crate) fn insert_tasks<'t>(
+    connection: &Connection,
+    tasks: impl Iterator<Item = (i64, i64, &'t Task)> + Clone,
+) -> Answer<()> {
+    for (ns, lane, task) in tasks.clone() {
+        insert_spec(connection, ns, lane, &task.spec)?;
+    }
+    for (ns, lane, task) in tasks {
+        if task.status.is_terminal() {
+            insert_done(connection, ns, lane, task)?;
+        } else {
+            insert_active(connection, ns, lane, task)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a task that has changed; `lane` is the number of its lane.
+pub(crate) fn update_task(
     connection: &Connection,
     ns: i64,
     lane: i64,
-    before: Option<&Task>,
+    before: Status,
     after: &Task,
 ) -> Answer<()> {
-    if before.is_none() {
-        insert_spec(connection, ns, lane, &after.spec)?;
-    }
-    let was_active = before.map(|task| !task.status.is_terminal());
-    match (was_active, !after.status.is_terminal()) {
-        (Some(true), true) => update_active(connection, lane, after),
-        (Some(true), false) => {
+    match (before.is_terminal(), after.status.is_terminal()) {
+        (false, false) => update_active(connection, lane, after),
+        (false, true) => {
             remove_active(connection, lane, after.id())?;
             insert_done(connection, ns, lane, after)
         }
-        (Some(false), true) => {
+        (true, false) => {
             remove_done(connection, lane, after.id())?;
             insert_active(connection, ns, lane, after)
         }
-        (None, true) => insert_active(connection, ns, lane, after),
-        (None, false) => insert_done(connection, ns, lane, after),
-        (Some(false), false) => {
+        (true, true) => {
             remove_done(connection, lane, after.id())?;
             insert_done(connection, ns, lane, after)
         }
@@ -302,14 +285,15 @@ fn update_active(connection: &Connection, lane: i64, task: &Task) -> Answer<()> 
 }
 
 /// Moves the end of a lease, and nothing else.
-pub(crate) fn put_lease_end(connection: &Connection, lane: i64, task: &Task) -> Answer<()> {
+pub(crate) fn put_lease_end(
+    connection: &Connection,
+    lane: i64,
+    id: TaskId,
+    until: Timestamp,
+) -> Answer<()> {
     connection
         .prepare_cached("UPDATE tasks SET until = ?3 WHERE lane = ?1 AND id = ?2")?
-        .execute(params![
-            lane,
-            Id::from(task.id()),
-            task.lease.as_ref().map(|lease| lease.until.as_micros()),
-        ])?;
+        .execute(params![lane, Id::from(id), until.as_micros()])?;
     Ok(())
 }
 
@@ -342,7 +326,7 @@ fn remove_done(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
     Ok(())
 }
 
-/// Removes a task, as it was stored, with its log. A commit may end and delete it in one.
+/// Removes a task, as it was stored. A commit may end and delete it in one.
 pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
     let id = task.id();
     if task.status.is_terminal() {
@@ -352,9 +336,6 @@ pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Ta
     }
     connection
         .prepare_cached("DELETE FROM specs WHERE ns = ? AND id = ?")?
-        .execute(params![ns, Id::from(id)])?;
-    connection
-        .prepare_cached("DELETE FROM logs WHERE ns = ? AND task = ?")?
         .execute(params![ns, Id::from(id)])?;
     if let Some(group) = &task.spec.group {
         connection
@@ -366,5 +347,12 @@ pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Ta
             .prepare_cached("DELETE FROM owners WHERE ns = ? AND owner = ? AND id = ?")?
             .execute(params![ns, owner.as_str(), Id::from(id)])?;
     }
+    Ok(())
+}
+
+pub(crate) fn remove_log(connection: &Connection, ns: i64, task: TaskId) -> Answer<()> {
+    connection
+        .prepare_cached("DELETE FROM logs WHERE ns = ? AND task = ?")?
+        .execute(params![ns, Id::from(task)])?;
     Ok(())
 }

@@ -22,6 +22,7 @@ use crate::claim::next_pending;
 use crate::config::Config;
 use crate::error::Answer;
 use crate::hints::Hints;
+use crate::overlay::Overlay;
 use crate::readers::Readers;
 use crate::transaction::Transaction;
 use crate::watch::Watching;
@@ -115,11 +116,18 @@ impl SqliteStore {
             .await
     }
 
-    async fn write(&self, exchange: Exchange) -> Result<Exchanged> {
+    async fn write(&self, mut exchange: Exchange) -> Result<Exchanged> {
         let (ns, size) = (self.ns, size(&exchange));
+        let claim = exchange.claim.take();
         let write =
             move |transaction: &mut Transaction<'_>, now| transaction.exchange(ns, &exchange, now);
-        self.file.writer.call(size, write).await
+        let take = move |transaction: &mut Transaction<'_>, now, answer: &mut Exchanged| {
+            if let Some(claim) = &claim {
+                answer.claimed = Some(transaction.claim(ns, claim, now)?);
+            }
+            Ok(())
+        };
+        self.file.writer.call_and_claim(size, write, take).await
     }
 }
 
@@ -194,7 +202,8 @@ impl Store for SqliteStore {
         self.check(&peek)?;
         self.read(move |connection, ns| {
             let mut tasks = Vec::new();
-            for id in next_pending(connection, ns, &peek.lanes, peek.limit)? {
+            let nothing_new = Overlay::default();
+            for id in next_pending(connection, &nothing_new, ns, &peek.lanes, peek.limit)? {
                 tasks.extend(rows::task(connection, ns, id)?);
             }
             Ok(tasks)

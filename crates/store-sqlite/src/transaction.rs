@@ -1,8 +1,8 @@
 //! One transaction of the writer: any number of calls, decided one after another.
 //!
 //! Whatever a commit writes is decided before the first row is written, so a refused commit
-//! leaves nothing and its neighbours go on. History, counts and the namespace's counters are
-//! written once, at the end.
+//! leaves nothing and its neighbours go on. New tasks, history, counts and the namespace's counters
+//! are written once, at the end.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use plimsoll_core::change::Change;
 use plimsoll_core::decide::{self, Applied, Moment, Rows};
 use plimsoll_core::log::Line;
 use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Commit, Exchange, Exchanged, Receipt, Renew, Renewal};
-use plimsoll_core::task::{Lane, Status, Task};
+use plimsoll_core::store::{Commit, Exchange, Exchanged, Receipt};
+use plimsoll_core::task::{Lane, Status};
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{
     CommitId, Error, Limits, Namespace, Position, Result, Revision, TaskId, Timestamp,
@@ -19,10 +19,10 @@ use plimsoll_core::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cache::Cache;
-use crate::claim::readable;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
 use crate::error::{Answer, Fault};
 use crate::lanes::Lanes;
+use crate::overlay::Overlay;
 use crate::rows;
 
 /// Past about so many bytes, what a transaction changed goes into a further entry of the history.
@@ -37,6 +37,8 @@ pub(crate) struct Transaction<'a> {
     lanes_are_valid: bool,
     /// Lanes that this transaction has made: forgotten if it fails.
     new_lanes: Vec<(i64, Lane)>,
+    /// What is new and waits for the end of the transaction.
+    pub(crate) overlay: Overlay,
     namespaces: BTreeMap<i64, Pending>,
 }
 
@@ -102,6 +104,7 @@ impl<'a> Transaction<'a> {
             lanes,
             lanes_are_valid: false,
             new_lanes: Vec::new(),
+            overlay: Overlay::default(),
             namespaces: BTreeMap::new(),
         }
     }
@@ -128,7 +131,7 @@ impl<'a> Transaction<'a> {
                 }
                 Err(missing) => {
                     for row in missing {
-                        match rows::load(self.connection, self.cache, ns, row, &mut loaded) {
+                        match self.load(ns, row, &mut loaded) {
                             Ok(()) => {}
                             // Nothing was written yet: a row that cannot be read fails those who
                             // need it, and nobody else.
@@ -152,7 +155,7 @@ impl<'a> Transaction<'a> {
         self.apply(ns, commit.id, applied, loaded, now).map(Ok)
     }
 
-    /// Commits, renews and claims, in this order.
+    /// Commits and renews, in this order.
     pub(crate) fn exchange(
         &mut self,
         ns: i64,
@@ -169,17 +172,10 @@ impl<'a> Transaction<'a> {
                 Err(invalid) => Err(invalid.into()),
             }),
         };
-        let claimed = match &exchange.claim {
-            None => None,
-            Some(claim) => Some(match claim.check(self.limits) {
-                Ok(()) => Ok(self.claim(ns, claim, now)?),
-                Err(invalid) => Err(invalid.into()),
-            }),
-        };
         Ok(Exchanged {
             commits,
             renewals,
-            claimed,
+            claimed: None,
         })
     }
 
@@ -249,7 +245,7 @@ impl<'a> Transaction<'a> {
             rows::put_key(self.connection, ns, &row.key, row.after)?;
         }
         for row in written.tasks.into_written() {
-            self.put_task(ns, row.before.as_ref(), row.after.as_ref(), now)?;
+            self.put_task(ns, row.before.as_ref(), row.after.map(Box::new), now)?;
         }
         for row in written.groups.into_written() {
             rows::put_group(self.connection, ns, &row.key, row.after.as_ref())?;
@@ -275,44 +271,25 @@ impl<'a> Transaction<'a> {
         Ok(receipt)
     }
 
-    /// Writes a task and counts it.
-    pub(crate) fn put_task(
+    /// Counts what a task was and is. Lanes that lose a task may have lost their last one.
+    pub(crate) fn count_task(
         &mut self,
         ns: i64,
-        before: Option<&Task>,
-        after: Option<&Task>,
+        lane: (i64, &Lane),
+        (was, is): (Option<Status>, Option<Status>),
         now: Timestamp,
     ) -> Answer<()> {
-        if let (Some(before), Some(after)) = (before, after)
-            && before.spec.born != after.spec.born
-        {
-            // Another task has taken the id in the same commit.
-            self.put_task(ns, Some(before), None, now)?;
-            return self.put_task(ns, None, Some(after), now);
-        }
-        let Some(any) = after.or(before) else {
+        if was == is {
             return Ok(());
-        };
-        let lane = self.lane(ns, &any.spec.lane)?;
-        self.cache.put(ns, any.id(), after);
-        match (before, after) {
-            (Some(before), None) => rows::remove_task(self.connection, ns, lane, before)?,
-            (before, Some(after)) => {
-                rows::put_task(self.connection, ns, lane, before, after)?;
-            }
-            (None, None) => {}
         }
-        let (was, is) = (before.map(|t| t.status), after.map(|t| t.status));
-        if was != is {
-            let pending = self.pending(ns, now)?;
-            if is.is_none() {
-                (pending.left.entry(lane)).or_insert_with(|| any.spec.lane.clone());
-            }
-            let counts = &mut pending.counts;
-            for (status, by) in [(was, -1), (is, 1)] {
-                if let Some(status) = status {
-                    *counts.entry((lane, status)).or_default() += by;
-                }
+        let (number, lane) = lane;
+        let pending = self.pending(ns, now)?;
+        if is.is_none() {
+            (pending.left.entry(number)).or_insert_with(|| lane.clone());
+        }
+        for (status, by) in [(was, -1), (is, 1)] {
+            if let Some(status) = status {
+                *pending.counts.entry((number, status)).or_default() += by;
             }
         }
         Ok(())
@@ -391,28 +368,9 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Prolongs leases.
-    pub(crate) fn renew(&mut self, ns: i64, renew: &Renew, now: Timestamp) -> Answer<Vec<Renewal>> {
-        let mut renewals = Vec::with_capacity(renew.holders.len());
-        for holder in &renew.holders {
-            let task = readable(self.cache.task(self.connection, ns, holder.task))?;
-            let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
-            if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
-                && let Some(mut task) = task
-                && let Some(lease) = &mut task.lease
-            {
-                lease.until = *until;
-                let lane = self.lane(ns, &task.spec.lane.clone())?;
-                rows::put_lease_end(self.connection, lane, &task)?;
-                self.cache.put(ns, task.id(), Some(&task));
-            }
-            renewals.push(renewal);
-        }
-        Ok(renewals)
-    }
-
     /// Writes what is written once. What each namespace's listeners should look at.
     pub(crate) fn finish(&mut self) -> Answer<Vec<Told>> {
+        self.flush()?;
         let mut told = Vec::new();
         for (ns, mut pending) in std::mem::take(&mut self.namespaces) {
             for ((lane, status), by) in std::mem::take(&mut pending.counts) {

@@ -1,7 +1,8 @@
 //! The thread that writes: everything that waits shares one transaction and one fsync.
 //!
 //! While a group is being written, callers queue; what has queued by then is the next group. There
-//! is no timer: a lone caller is served at once. A call is answered after its transaction is on
+//! is no timer: a lone caller is served at once. Claims come last in their group: so they find what
+//! the others submit, and new tasks that they take are written once. A call is answered after its transaction is on
 //! disk. Once a call is in the queue it is carried out, whether or not its caller still waits. The
 //! queue is bounded by calls and by bytes: when it is full, callers wait for room.
 
@@ -36,22 +37,26 @@ trait Call: Send {
     /// Carries it out inside the transaction, and keeps the answer. May be done again in another
     /// transaction if this one is undone.
     fn write(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()>;
+    /// Takes the tasks that it asks for, after the whole group has written.
+    fn claim(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()>;
     /// Answers it, once it is known what became of the transaction.
     fn answer(self: Box<Self>, written: Result<()>);
 }
 
-struct Waiting<T, W> {
+struct Waiting<T, W, C> {
     write: W,
+    claim: C,
     answer: Option<T>,
     reply: oneshot::Sender<Result<T>>,
     /// Its part of the bytes that may wait.
     room: OwnedSemaphorePermit,
 }
 
-impl<T, W> Call for Waiting<T, W>
+impl<T, W, C> Call for Waiting<T, W, C>
 where
     T: Send,
     W: Fn(&mut Transaction<'_>, Timestamp) -> Answer<T> + Send,
+    C: Fn(&mut Transaction<'_>, Timestamp, &mut T) -> Answer<()> + Send,
 {
     fn size(&self) -> usize {
         self.room.num_permits()
@@ -60,6 +65,13 @@ where
     fn write(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()> {
         self.answer = Some((self.write)(transaction, now)?);
         Ok(())
+    }
+
+    fn claim(&mut self, transaction: &mut Transaction<'_>, now: Timestamp) -> Answer<()> {
+        match &mut self.answer {
+            Some(answer) => (self.claim)(transaction, now, answer),
+            None => Ok(()),
+        }
     }
 
     fn answer(self: Box<Self>, written: Result<()>) {
@@ -121,12 +133,23 @@ impl Writer {
         T: Send + 'static,
         W: Fn(&mut Transaction<'_>, Timestamp) -> Answer<T> + Send + 'static,
     {
+        self.call_and_claim(size, write, |_, _, _| Ok(())).await
+    }
+
+    /// Likewise, for one that adds to its answer what it claims.
+    pub(crate) async fn call_and_claim<T, W, C>(&self, size: usize, write: W, claim: C) -> Result<T>
+    where
+        T: Send + 'static,
+        W: Fn(&mut Transaction<'_>, Timestamp) -> Answer<T> + Send + 'static,
+        C: Fn(&mut Transaction<'_>, Timestamp, &mut T) -> Answer<()> + Send + 'static,
+    {
         // A call that is larger than all the room goes alone.
         let size = size.clamp(1, self.bytes_max) as u32;
         let room = self.room.clone().acquire_many_owned(size).await;
         let (reply, answer) = oneshot::channel();
         let call = Waiting {
             write,
+            claim,
             answer: None,
             reply,
             room: room.map_err(|_| Error::Closed)?,
@@ -296,24 +319,28 @@ fn write_all(
     transaction: &mut Transaction<'_>,
     clock: &dyn Clock,
 ) -> Answer<()> {
-    let mut written = 0;
+    let (mut written, mut claimed) = (0, 0);
     let mut bytes: usize = group.iter().map(|call| call.size()).sum();
-    loop {
-        for call in &mut group[written..] {
-            call.write(transaction, clock.now())?;
-            written += 1;
+    while claimed < group.len() {
+        while written < group.len() {
+            for call in &mut group[written..] {
+                call.write(transaction, clock.now())?;
+                written += 1;
+            }
+            // Whoever was answered by the last group and calls again comes while this one is being
+            // decided. Taking them in makes one large group of two that would take turns.
+            while group.len() < GROUP_MAX
+                && bytes < GROUP_BYTES_MAX
+                && let Some(call) = queue.as_mut().and_then(|queue| queue.try_recv().ok())
+            {
+                bytes += call.size();
+                group.push(call);
+            }
         }
-        // Whoever was answered by the last group and calls again comes while this one is being
-        // decided. Taking them in makes one large group of two that would take turns.
-        while group.len() < GROUP_MAX
-            && bytes < GROUP_BYTES_MAX
-            && let Some(call) = queue.as_mut().and_then(|queue| queue.try_recv().ok())
-        {
-            bytes += call.size();
-            group.push(call);
-        }
-        if group.len() == written {
-            return Ok(());
+        for call in &mut group[claimed..] {
+            call.claim(transaction, clock.now())?;
+            claimed += 1;
         }
     }
+    Ok(())
 }

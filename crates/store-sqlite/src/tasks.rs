@@ -1,0 +1,124 @@
+//! How a transaction reads and writes tasks: new ones in its overlay, all others in the file.
+
+use plimsoll_core::decide::{self, RowId, Rows};
+use plimsoll_core::store::{Renew, Renewal};
+use plimsoll_core::task::Task;
+use plimsoll_core::{TaskId, Timestamp};
+
+use crate::claim::readable;
+use crate::error::Answer;
+use crate::rows;
+use crate::transaction::Transaction;
+
+impl Transaction<'_> {
+    /// Loads a row for the deciders.
+    pub(crate) fn load(&self, ns: i64, id: RowId, rows: &mut Rows) -> Answer<()> {
+        let connection = self.connection;
+        match id {
+            RowId::Record(key) => {
+                let row = rows::record(connection, ns, &key)?;
+                rows.records.load(key, row);
+            }
+            RowId::Key(key) => {
+                let row = rows::key_holder(connection, ns, &key)?;
+                rows.keys.load(key, row);
+            }
+            RowId::Task(id) => rows.tasks.load(id, self.task(ns, id)?),
+            RowId::Group(id) => {
+                let row = rows::group(connection, ns, &id)?;
+                rows.groups.load(id, row);
+            }
+            RowId::Commit(id) => rows.commits.load(id, rows::receipt(connection, ns, id)?),
+        }
+        Ok(())
+    }
+
+    /// The task as the transaction leaves it so far.
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Answer<Option<Task>> {
+        let known = (self.overlay.task(ns, id)).or_else(|| self.cache.task(ns, id));
+        match known {
+            Some(task) => Ok(Some(task.clone())),
+            None => rows::task(self.connection, ns, id),
+        }
+    }
+
+    /// Writes a task and counts it.
+    pub(crate) fn put_task(
+        &mut self,
+        ns: i64,
+        before: Option<&Task>,
+        after: Option<Box<Task>>,
+        now: Timestamp,
+    ) -> Answer<()> {
+        match (before, after) {
+            (None, None) => Ok(()),
+            (Some(before), None) => self.remove_task(ns, before, now),
+            (Some(before), Some(after)) if before.spec.born != after.spec.born => {
+                // Another task has taken the id in the same commit.
+                self.remove_task(ns, before, now)?;
+                self.put_task(ns, None, Some(after), now)
+            }
+            (before, Some(after)) => {
+                let was = before.map(|task| task.status);
+                let lane = self.lane(ns, &after.spec.lane)?;
+                let statuses = (was, Some(after.status));
+                self.count_task(ns, (lane, &after.spec.lane), statuses, now)?;
+                match was {
+                    Some(was) if self.overlay.task(ns, after.id()).is_none() => {
+                        rows::update_task(self.connection, ns, lane, was, &after)?;
+                        self.cache.put(ns, after);
+                    }
+                    Some(_) | None => self.overlay.put(ns, lane, after),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a task with its log, at once: another one may take its id.
+    fn remove_task(&mut self, ns: i64, task: &Task, now: Timestamp) -> Answer<()> {
+        let lane = self.lane(ns, &task.spec.lane)?;
+        if !self.overlay.remove(ns, task.id()) {
+            rows::remove_task(self.connection, ns, lane, task)?;
+            self.cache.remove(ns, task.id());
+        }
+        rows::remove_log(self.connection, ns, task.id())?;
+        self.count_task(ns, (lane, &task.spec.lane), (Some(task.status), None), now)
+    }
+
+    /// Prolongs leases.
+    pub(crate) fn renew(&mut self, ns: i64, renew: &Renew, now: Timestamp) -> Answer<Vec<Renewal>> {
+        let mut renewals = Vec::with_capacity(renew.holders.len());
+        for holder in &renew.holders {
+            let task = readable(self.task(ns, holder.task))?;
+            let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
+            if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
+                && let Some(task) = task
+            {
+                self.put_lease_end(ns, Box::new(task), *until)?;
+            }
+            renewals.push(renewal);
+        }
+        Ok(renewals)
+    }
+
+    /// Moves the end of a lease, and nothing else.
+    fn put_lease_end(&mut self, ns: i64, mut task: Box<Task>, until: Timestamp) -> Answer<()> {
+        let lane = self.lane(ns, &task.spec.lane)?;
+        if let Some(lease) = &mut task.lease {
+            lease.until = until;
+        }
+        if self.overlay.task(ns, task.id()).is_some() {
+            self.overlay.put(ns, lane, task);
+        } else {
+            rows::put_lease_end(self.connection, lane, task.id(), until)?;
+            self.cache.put(ns, task);
+        }
+        Ok(())
+    }
+
+    /// Writes new tasks to the file, before something looks for them there.
+    pub(crate) fn flush(&mut self) -> Answer<()> {
+        self.overlay.flush(self.connection, self.cache)
+    }
+}
