@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::{Invalid, Problem};
 use crate::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
@@ -33,9 +33,15 @@ fn check(field: &str, text: &str, min: usize, max: usize) -> Result<(), Invalid>
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $field:literal, $min:expr, $max:expr) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
         pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
 
         impl $name {
             /// Checks the text against the limits of this type.

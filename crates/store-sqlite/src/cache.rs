@@ -4,6 +4,7 @@
 //! written since the writer's last one, which SQLite tells under the write lock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plimsoll_core::TaskId;
 use plimsoll_core::task::Task;
@@ -19,7 +20,7 @@ const OVERHEAD: usize = 1_024;
 /// Active tasks by namespace and id.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    tasks: BTreeMap<(i64, TaskId), Box<Task>>,
+    tasks: BTreeMap<(i64, TaskId), Arc<Task>>,
     bytes: usize,
     /// The version of the file as of the writer's last transaction.
     version: Option<i64>,
@@ -28,7 +29,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// Forgets everything if another connection has written since. Called under the write lock.
     pub(crate) fn validate(&mut self, connection: &Connection) -> Answer<()> {
-        let version = connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        let version = data_version(connection)?;
         if self.version != Some(version) {
             self.clear();
             self.version = Some(version);
@@ -42,12 +43,12 @@ impl Cache {
         self.bytes = 0;
     }
 
-    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Task> {
-        self.tasks.get(&(ns, id)).map(Box::as_ref)
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Arc<Task>> {
+        self.tasks.get(&(ns, id))
     }
 
     /// Keeps what was written of a task, as long as it is active.
-    pub(crate) fn put(&mut self, ns: i64, task: Box<Task>) {
+    pub(crate) fn put(&mut self, ns: i64, task: Arc<Task>) {
         if task.status.is_terminal() {
             return self.remove(ns, task.id());
         }
@@ -63,6 +64,12 @@ impl Cache {
         let before = self.tasks.remove(&(ns, id));
         self.bytes -= before.as_deref().map_or(0, size);
     }
+}
+
+/// Changes when another connection has written to the file.
+pub(crate) fn data_version(connection: &Connection) -> Answer<i64> {
+    let mut statement = connection.prepare_cached("PRAGMA data_version")?;
+    Ok(statement.query_row([], |row| row.get(0))?)
 }
 
 fn size(task: &Task) -> usize {

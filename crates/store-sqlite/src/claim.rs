@@ -1,5 +1,7 @@
 //! Selects and takes tasks.
 
+use std::sync::Arc;
+
 use plimsoll_core::change::{Change, TaskChange};
 use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, task};
@@ -109,11 +111,11 @@ impl Transaction<'_> {
         };
         match task::claim(&before, &claim.worker, claim.lease, moment) {
             Err(error) => Ok(Err(error)),
-            Ok(Verdict::Unchanged) => Ok(Ok((before, None))),
+            Ok(Verdict::Unchanged) => Ok(Ok((before.as_ref().clone(), None))),
             Ok(Verdict::Changed(after, event)) => {
                 let change = Change::Task(TaskChange::new(&after, event));
                 let task = after.as_ref().clone();
-                self.put_task(ns, Some(&before), Some(after), moment.now)?;
+                self.put_task(ns, Some(&before), Some(after.into()), moment.now)?;
                 Ok(Ok((task, Some(change))))
             }
         }
@@ -151,14 +153,15 @@ impl Transaction<'_> {
                 fence,
             };
             let found = readable(self.task(ns, task))?;
-            held.extend(found.filter(|found| found.holder() == Some(holder)));
+            let found = found.filter(|found| found.holder() == Some(holder));
+            held.extend(found.map(Arc::unwrap_or_clone));
         }
         Ok(held)
     }
 }
 
 /// The task, unless it cannot be read: that must not fail what is done for others.
-pub(crate) fn readable(task: Answer<Option<Task>>) -> Answer<Option<Task>> {
+pub(crate) fn readable<T>(task: Answer<Option<T>>) -> Answer<Option<T>> {
     match task {
         Err(Fault::Corrupt(what)) => {
             tracing::warn!(what, "a task cannot be read");

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use plimsoll_core::task::Lane;
 use rusqlite::Connection;
 
+use crate::cache::data_version;
 use crate::error::Answer;
 
 /// Numbers by namespace and lane.
@@ -26,7 +27,7 @@ impl Lanes {
 
     /// Forgets everything if another connection has written since. Called under the write lock.
     pub(crate) fn validate(&mut self, connection: &Connection) -> Answer<()> {
-        let version = connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        let version = data_version(connection)?;
         if self.version != Some(version) {
             self.clear();
             self.version = Some(version);

@@ -8,6 +8,7 @@
 //! What the file has already is changed there at once: a claim finds its line as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use plimsoll_core::TaskId;
 use plimsoll_core::task::{Status, Task};
@@ -37,16 +38,16 @@ pub(crate) struct Overlay {
 struct New {
     /// The number of its lane.
     lane: i64,
-    task: Box<Task>,
+    task: Arc<Task>,
 }
 
 impl Overlay {
-    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Task> {
-        self.tasks.get(&(ns, id)).map(|new| new.task.as_ref())
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Arc<Task>> {
+        self.tasks.get(&(ns, id)).map(|new| &new.task)
     }
 
     /// Keeps a new task, or what has become of it since.
-    pub(crate) fn put(&mut self, ns: i64, lane: i64, task: Box<Task>) {
+    pub(crate) fn put(&mut self, ns: i64, lane: i64, task: Arc<Task>) {
         self.remove(ns, task.id());
         match task.status {
             Status::Pending => drop(self.ready.insert((lane, place(&task)))),

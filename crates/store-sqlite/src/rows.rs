@@ -142,37 +142,40 @@ pub(crate) const TASK_COLUMNS: &str = "s.id, s.spec, t.state, t.until";
 pub(crate) const DONE_COLUMNS: &str = "s.id, s.spec, d.state, NULL";
 
 pub(crate) fn task(connection: &Connection, ns: i64, id: TaskId) -> Answer<Option<Task>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT s.id, s.spec, t.state, t.until, s.lane \
-         FROM specs s LEFT JOIN tasks t ON t.lane = s.lane AND t.id = s.id \
-         WHERE s.ns = ? AND s.id = ?",
-    )?;
-    let mut rows = statement.query(params![ns, Id::from(id)])?;
-    let Some(row) = rows.next()? else {
+    // One table after another: most ids that writers ask for are new, and in none of them.
+    let mut statement =
+        connection.prepare_cached("SELECT lane, spec FROM specs WHERE ns = ? AND id = ?")?;
+    let mut specs = statement.query(params![ns, Id::from(id)])?;
+    let Some(spec) = specs.next()? else {
         return Ok(None);
     };
-    if !matches!(row.get_ref(2)?, rusqlite::types::ValueRef::Null) {
-        return task_from(row).map(Some);
+    let lane: i64 = spec.get(0)?;
+    let spec = blob(spec, 1)?;
+    for table in [
+        "SELECT state, until FROM tasks WHERE lane = ? AND id = ?",
+        "SELECT state, NULL FROM done WHERE lane = ? AND id = ?",
+    ] {
+        let mut statement = connection.prepare_cached(table)?;
+        let mut states = statement.query(params![lane, Id::from(id)])?;
+        if let Some(state) = states.next()? {
+            return task_of(id, spec, blob(state, 0)?, state.get(1)?).map(Some);
+        }
     }
-    let lane: i64 = row.get(4)?;
-    let mut statement =
-        connection.prepare_cached("SELECT state FROM done WHERE lane = ? AND id = ?")?;
-    let mut done = statement.query(params![lane, Id::from(id)])?;
-    let Some(state) = done.next()? else {
-        return Err(Fault::Corrupt(format!("task {id} has no state")));
-    };
-    Ok(Some(Task {
-        spec: Arc::new(decode::<TaskSpec>(&format!("task {id}"), blob(row, 1)?)?),
-        state: decode(&format!("task {id}"), blob(state, 0)?)?,
-    }))
+    Err(Fault::Corrupt(format!("task {id} has no state")))
 }
 
 /// The task in the columns of [`TASK_COLUMNS`] or [`DONE_COLUMNS`].
 pub(crate) fn task_from(row: &Row<'_>) -> Answer<Task> {
     let id = row.get::<_, Id>(0)?.task();
-    let spec: TaskSpec = decode(&format!("task {id}"), blob(row, 1)?)?;
-    let mut state: TaskState = decode(&format!("task {id}"), blob(row, 2)?)?;
-    if let (Some(lease), Some(until)) = (&mut state.lease, row.get::<_, Option<i64>>(3)?) {
+    task_of(id, blob(row, 1)?, blob(row, 2)?, row.get(3)?)
+}
+
+/// The task with these bodies. A claimed one has the end of its lease in a column.
+fn task_of(id: TaskId, spec: &[u8], state: &[u8], until: Option<i64>) -> Answer<Task> {
+    let what = format!("task {id}");
+    let spec: TaskSpec = decode(&what, spec)?;
+    let mut state: TaskState = decode(&what, state)?;
+    if let (Some(lease), Some(until)) = (&mut state.lease, until) {
         lease.until = timestamp(until)?;
     }
     Ok(Task {

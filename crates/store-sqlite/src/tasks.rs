@@ -1,5 +1,7 @@
 //! How a transaction reads and writes tasks: new ones in its overlay, all others in the file.
 
+use std::sync::Arc;
+
 use plimsoll_core::decide::{self, RowId, Rows};
 use plimsoll_core::store::{Renew, Renewal};
 use plimsoll_core::task::Task;
@@ -34,11 +36,11 @@ impl Transaction<'_> {
     }
 
     /// The task as the transaction leaves it so far.
-    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Answer<Option<Task>> {
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Answer<Option<Arc<Task>>> {
         let known = (self.overlay.task(ns, id)).or_else(|| self.cache.task(ns, id));
         match known {
             Some(task) => Ok(Some(task.clone())),
-            None => rows::task(self.connection, ns, id),
+            None => Ok(rows::task(self.connection, ns, id)?.map(Arc::new)),
         }
     }
 
@@ -47,7 +49,7 @@ impl Transaction<'_> {
         &mut self,
         ns: i64,
         before: Option<&Task>,
-        after: Option<Box<Task>>,
+        after: Option<Arc<Task>>,
         now: Timestamp,
     ) -> Answer<()> {
         match (before, after) {
@@ -91,11 +93,11 @@ impl Transaction<'_> {
         let mut renewals = Vec::with_capacity(renew.holders.len());
         for holder in &renew.holders {
             let task = readable(self.task(ns, holder.task))?;
-            let renewal = decide::task::renew(task.as_ref(), holder, renew.lease, now);
+            let renewal = decide::task::renew(task.as_deref(), holder, renew.lease, now);
             if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
                 && let Some(task) = task
             {
-                self.put_lease_end(ns, Box::new(task), *until)?;
+                self.put_lease_end(ns, &task, *until)?;
             }
             renewals.push(renewal);
         }
@@ -103,11 +105,13 @@ impl Transaction<'_> {
     }
 
     /// Moves the end of a lease, and nothing else.
-    fn put_lease_end(&mut self, ns: i64, mut task: Box<Task>, until: Timestamp) -> Answer<()> {
+    fn put_lease_end(&mut self, ns: i64, task: &Task, until: Timestamp) -> Answer<()> {
         let lane = self.lane(ns, &task.spec.lane)?;
+        let mut task = task.clone();
         if let Some(lease) = &mut task.lease {
             lease.until = until;
         }
+        let task = Arc::new(task);
         if self.overlay.task(ns, task.id()).is_some() {
             self.overlay.put(ns, lane, task);
         } else {

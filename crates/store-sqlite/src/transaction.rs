@@ -245,7 +245,7 @@ impl<'a> Transaction<'a> {
             rows::put_key(self.connection, ns, &row.key, row.after)?;
         }
         for row in written.tasks.into_written() {
-            self.put_task(ns, row.before.as_ref(), row.after.map(Box::new), now)?;
+            self.put_task(ns, row.before.as_deref(), row.after, now)?;
         }
         for row in written.groups.into_written() {
             rows::put_group(self.connection, ns, &row.key, row.after.as_ref())?;

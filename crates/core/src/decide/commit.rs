@@ -1,6 +1,7 @@
 //! Decides a whole commit over the rows that it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::change::{Change, GroupEvent, TaskEvent};
 use crate::decide::draft::{Draft, Finished, Step};
@@ -382,7 +383,7 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
             let before = held_task(amend.holder.task, || task::gone(&amend.holder), draft)?;
             let after = task::amend(&before, amend, &draft.moment)?;
             let outcome = changed(&after);
-            draft.put_task(&before, *after, TaskEvent::Amended)?;
+            draft.put_task(&before, after, TaskEvent::Amended)?;
             Ok(outcome)
         }
         Write::Cancel(cancel) => {
@@ -473,8 +474,8 @@ fn apply_submit(new: &NewTask, draft: &mut Draft<'_>) -> Step<Outcome> {
         },
         None => None,
     };
-    let same_id = draft.find_task(new.id)?;
-    let submission = submit::submit(new, same_id, holder.as_ref(), draft.moment.now)?;
+    let same_id = draft.find_task(new.id)?.map(Arc::as_ref);
+    let submission = submit::submit(new, same_id, holder.as_deref(), draft.moment.now)?;
     let predecessor = match (submission, holder) {
         (Submission::Existing(id, outcome), _) => {
             return Ok(Outcome::Submitted(Submitted { id, outcome }));
@@ -519,7 +520,7 @@ fn apply_settle(settle: &Settle, draft: &mut Draft<'_>) -> Step<Outcome> {
         status: after.status,
         runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
     };
-    draft.put_task(&before, *after, event)?;
+    draft.put_task(&before, after, event)?;
     Ok(outcome)
 }
 
@@ -530,7 +531,7 @@ fn apply_verdict(before: &Task, verdict: Verdict, draft: &mut Draft<'_>) -> Step
         }),
         Verdict::Changed(after, event) => {
             let outcome = changed(&after);
-            draft.put_task(before, *after, event)?;
+            draft.put_task(before, after, event)?;
             Ok(outcome)
         }
     }
@@ -621,7 +622,7 @@ fn apply_log(log: &Log, draft: &mut Draft<'_>) -> Step<Outcome> {
     Ok(Outcome::Logged)
 }
 
-fn held_task(id: TaskId, gone: impl FnOnce() -> LeaseLost, draft: &Draft<'_>) -> Step<Task> {
+fn held_task(id: TaskId, gone: impl FnOnce() -> LeaseLost, draft: &Draft<'_>) -> Step<Arc<Task>> {
     match draft.find_task(id)? {
         Some(task) => Ok(task.clone()),
         None => Err(gone().into()),

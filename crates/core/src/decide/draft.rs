@@ -7,6 +7,7 @@
 //! its place does not drain the outer one, whichever of the two writes comes first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::change::{Change, GroupEvent, Removal, TaskChange, TaskEvent};
 use crate::decide::commit::Refused;
@@ -42,7 +43,7 @@ pub(super) struct Draft<'a> {
     rows: &'a Rows,
     records: BTreeMap<Key, Option<Record>>,
     keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
-    tasks: BTreeMap<TaskId, Option<Box<Task>>>,
+    tasks: BTreeMap<TaskId, Option<Arc<Task>>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     marks: Vec<Mark>,
     /// Groups that may be complete, in the order in which they were written.
@@ -86,14 +87,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn find_task(&self, id: TaskId) -> Step<Option<&Task>> {
+    pub(super) fn find_task(&self, id: TaskId) -> Step<Option<&Arc<Task>>> {
         match self.tasks.get(&id) {
-            Some(written) => Ok(written.as_deref()),
+            Some(written) => Ok(written.as_ref()),
             None => loaded(self.rows.tasks.get(&id), || RowId::Task(id)),
         }
     }
 
-    pub(super) fn task(&self, id: TaskId) -> Step<Task> {
+    pub(super) fn task(&self, id: TaskId) -> Step<Arc<Task>> {
         let task = self.find_task(id)?.cloned();
         task.ok_or_else(|| Refused::Error(NotFound::Task(id).into()))
     }
@@ -159,14 +160,20 @@ impl Draft<'_> {
         };
         let task = submit::create(new, predecessor, born, &self.moment)?;
         self.mark_task(&task, TaskEvent::Submitted);
-        self.tasks.insert(task.id(), Some(Box::new(task)));
+        self.tasks.insert(task.id(), Some(Arc::new(task)));
         Ok(())
     }
 
     /// Writes a task, with all that follows from its ending or from its running again.
-    pub(super) fn put_task(&mut self, before: &Task, after: Task, event: TaskEvent) -> Step<()> {
+    pub(super) fn put_task(
+        &mut self,
+        before: &Task,
+        after: Box<Task>,
+        event: TaskEvent,
+    ) -> Step<()> {
         self.mark_task(&after, event);
-        self.tasks.insert(after.id(), Some(Box::new(after.clone())));
+        let after = Arc::from(after);
+        self.tasks.insert(before.id(), Some(Arc::clone(&after)));
         match (before.status.is_terminal(), after.status.is_terminal()) {
             (false, true) => {
                 let waited_for = before.waiting.as_ref().map(|waiting| waiting.on);
@@ -185,14 +192,14 @@ impl Draft<'_> {
 
     /// Makes `successor` run once `task` has ended.
     pub(super) fn set_successor(&mut self, task: TaskId, successor: TaskId) -> Step<()> {
-        let mut task = self.task(task)?;
+        let mut task = self.task(task)?.as_ref().clone();
         task.successor = Some(successor);
         if task.revision != self.moment.revision {
             task.revision = self.moment.revision;
             task.modified_at = self.moment.now;
             self.mark_task(&task, TaskEvent::Amended);
         }
-        self.tasks.insert(task.id(), Some(Box::new(task)));
+        self.tasks.insert(task.id(), Some(Arc::new(task)));
         Ok(())
     }
 
@@ -299,7 +306,7 @@ impl Draft<'_> {
             && let Some(waiting) = self.find_task(successor)?.cloned()
             && let Verdict::Changed(after, event) = task::unblock(&waiting, task.id(), &self.moment)
         {
-            self.put_task(&waiting, *after, event)?;
+            self.put_task(&waiting, after, event)?;
         }
         if let (Some(new), Status::Failed) = (&task.spec.on_failure, task.status) {
             let new = NewTask {
@@ -336,7 +343,7 @@ impl Draft<'_> {
         let born = member_of.map(|outer| outer.born);
         let task = submit::create(&new, None, born, &self.moment)?;
         self.mark_task(&task, TaskEvent::Submitted);
-        self.tasks.insert(task.id(), Some(Box::new(task)));
+        self.tasks.insert(task.id(), Some(Arc::new(task)));
         Ok(())
     }
 }
@@ -393,7 +400,7 @@ impl Draft<'_> {
 pub(super) struct Finished {
     records: BTreeMap<Key, Option<Record>>,
     keys: BTreeMap<IdempotencyKey, Option<TaskId>>,
-    tasks: BTreeMap<TaskId, Option<Box<Task>>>,
+    tasks: BTreeMap<TaskId, Option<Arc<Task>>>,
     groups: BTreeMap<GroupId, Option<Group>>,
     lines: Vec<(TaskId, Line)>,
     changes: Vec<Change>,
@@ -409,7 +416,7 @@ impl Finished {
     pub(super) fn write(self, rows: &mut Rows) -> (Vec<Change>, Vec<(TaskId, Line)>) {
         (self.records.into_iter()).for_each(|(key, row)| rows.records.write(key, row));
         (self.keys.into_iter()).for_each(|(key, row)| rows.keys.write(key, row));
-        (self.tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row.map(|task| *task)));
+        (self.tasks.into_iter()).for_each(|(id, row)| rows.tasks.write(id, row));
         (self.groups.into_iter()).for_each(|(id, row)| rows.groups.write(id, row));
         (self.changes, self.lines)
     }

@@ -1,6 +1,7 @@
 //! The rows that commits read and write, between the store and the deciders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::group::Group;
 use crate::ids::{CommitId, TaskId};
@@ -34,8 +35,8 @@ pub struct Rows {
     pub records: Table<Key, Record>,
     /// Which task an idempotency key was last given to.
     pub keys: Table<IdempotencyKey, TaskId>,
-    /// Tasks.
-    pub tasks: Table<TaskId, Task>,
+    /// Tasks. They are shared with those who keep them.
+    pub tasks: Table<TaskId, Arc<Task>>,
     /// Groups.
     pub groups: Table<GroupId, Group>,
     /// Receipts of commits that are remembered. What deciders write here has no position yet: the

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::change::{Change, Entry};
 use crate::decide::{self, Applied, Moment, RowId, Rows};
@@ -102,7 +103,10 @@ impl State {
                 let row = self.keys.get(&key).copied();
                 rows.keys.load(key, row);
             }
-            RowId::Task(id) => rows.tasks.load(id, self.tasks.get(&id).cloned()),
+            RowId::Task(id) => {
+                let row = self.tasks.get(&id).cloned().map(Arc::new);
+                rows.tasks.load(id, row);
+            }
             RowId::Group(id) => {
                 let row = self.groups.get(&id).cloned();
                 rows.groups.load(id, row);
@@ -128,7 +132,7 @@ impl State {
             };
         }
         for row in rows.tasks.into_written() {
-            self.put_task(row.key, row.after);
+            self.put_task(row.key, row.after.map(Arc::unwrap_or_clone));
         }
         for row in rows.groups.into_written() {
             self.put_group(&row.key, row.after);

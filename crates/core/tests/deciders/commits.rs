@@ -9,6 +9,7 @@ mod stories;
 mod successors;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use plimsoll_core::change::{Change, TaskEvent};
 use plimsoll_core::decide::task::{self, Verdict};
@@ -28,7 +29,7 @@ use crate::{at, moment_at, secs, worker};
 struct Maps {
     records: BTreeMap<Key, Record>,
     keys: BTreeMap<IdempotencyKey, TaskId>,
-    tasks: BTreeMap<TaskId, Task>,
+    tasks: BTreeMap<TaskId, Arc<Task>>,
     groups: BTreeMap<GroupId, Group>,
     receipts: BTreeMap<CommitId, Receipt>,
     now: u64,
@@ -153,7 +154,7 @@ impl Maps {
         for task in self.tasks.values_mut() {
             let claimed = task::claim(task, &worker("w"), secs(30), &m);
             if let Ok(Verdict::Changed(after, _)) = claimed {
-                *task = *after;
+                *task = Arc::from(after);
             }
         }
         self.revision += 1;

@@ -70,7 +70,7 @@ impl Maps {
         }
     }
 
-    fn members<'a>(&'a self, of: &'a Group) -> impl Iterator<Item = &'a Task> {
+    fn members<'a>(&'a self, of: &'a Group) -> impl Iterator<Item = &'a Arc<Task>> {
         (self.tasks.values()).filter(move |task| {
             task.spec.group.as_ref() == Some(&of.id) && task.spec.group_born == Some(of.born)
         })
@@ -146,8 +146,8 @@ impl Maps {
 
     /// How many tasks of a key run or may be claimed.
     fn running(&self, of: &IdempotencyKey) -> usize {
-        let with_key = |task: &&Task| task.spec.key.as_ref().map(|(key, _)| key) == Some(of);
-        let active = |task: &&Task| !task.status.is_terminal() && task.waiting.is_none();
+        let with_key = |task: &&Arc<Task>| task.spec.key.as_ref().map(|(key, _)| key) == Some(of);
+        let active = |task: &&Arc<Task>| !task.status.is_terminal() && task.waiting.is_none();
         self.tasks.values().filter(with_key).filter(active).count()
     }
 }
