@@ -171,10 +171,10 @@ pub(crate) fn readable<T>(task: Answer<Option<T>>) -> Answer<Option<T>> {
     }
 }
 
-/// Pending tasks of these lanes in claim order, those of the file and new ones.
+/// Pending tasks of these lanes in claim order, those of the file and those of the overlay.
 pub(crate) fn next_pending(
     connection: &Connection,
-    new: &Overlay,
+    overlay: &Overlay,
     ns: i64,
     lanes: &[Lane],
     limit: usize,
@@ -192,7 +192,7 @@ pub(crate) fn next_pending(
         while let Some(row) = rows.next()? {
             places.push((row.get(0)?, row.get(1)?, row.get::<_, Id>(2)?.task()));
         }
-        places.extend(new.ready(number).take(limit));
+        places.extend(overlay.ready(number).take(limit));
     }
     // A few ascending runs, which this sort merges.
     places.sort();
@@ -203,7 +203,7 @@ pub(crate) fn next_pending(
 /// When the next scheduled task of these lanes is due.
 fn next_due(
     connection: &Connection,
-    new: &Overlay,
+    overlay: &Overlay,
     ns: i64,
     lanes: &[Lane],
 ) -> Answer<Option<Timestamp>> {
@@ -219,7 +219,7 @@ fn next_due(
             )?
             .query_row([number], |row| row.get(0))
             .optional()?;
-        let due = due.into_iter().chain(new.next_due(number));
+        let due = due.into_iter().chain(overlay.next_due(number));
         next = next.into_iter().chain(due).min();
     }
     // A task that waits for another one has no time of its own.

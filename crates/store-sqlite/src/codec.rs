@@ -7,7 +7,7 @@ mod golden;
 use plimsoll_core::TaskId;
 use plimsoll_core::Timestamp;
 use plimsoll_core::task::Status;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -45,6 +45,12 @@ pub(crate) struct Id(pub(crate) u128);
 impl From<TaskId> for Id {
     fn from(id: TaskId) -> Self {
         Self(id.as_u128())
+    }
+}
+
+impl From<Id> for Value {
+    fn from(id: Id) -> Self {
+        Self::Blob(id.0.to_be_bytes().to_vec())
     }
 }
 

@@ -1,11 +1,12 @@
-//! Tasks that are new in a transaction. They are written at its end, as they are then.
+//! Tasks that a transaction has written, but not yet to the file: that is done at its end, once.
 //!
-//! The rule: a task is here or in the file, never in both. So a task that is submitted, claimed and
-//! even settled in one group is written once, and never stands in line in the file. Whoever reads
-//! one task looks here first. Whoever looks for tasks merges what is here with what the file has, as
-//! claims do, or flushes before.
+//! The rule: no task in here waits in the file, which has it claimed or ended, or does not have it.
+//! So a claim takes the file's line as it is and merges it with the one in here, and a task that is
+//! submitted and claimed in one group never stands in the file's line. What waits in the file is
+//! changed there at once.
 //!
-//! What the file has already is changed there at once: a claim finds its line as it is.
+//! Whoever reads one task looks here first. Whoever looks for tasks in any other way than by their
+//! place in line flushes before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,47 +25,61 @@ pub(crate) type Place = (i64, i64, TaskId);
 
 const FIRST: Place = (i64::MIN, i64::MIN, TaskId::from_u128(0));
 
-/// New tasks by namespace and id.
+/// Tasks by namespace and id.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    tasks: BTreeMap<(i64, TaskId), New>,
+    tasks: BTreeMap<(i64, TaskId), Unwritten>,
     /// Those that are pending, by lane.
     ready: BTreeSet<(i64, Place)>,
     /// Those that are scheduled, by lane and by when they are due.
     scheduled: BTreeSet<(i64, i64, TaskId)>,
 }
 
+/// A task that the file does not have like this.
 #[derive(Debug)]
-struct New {
+pub(crate) struct Unwritten {
     /// The number of its lane.
-    lane: i64,
-    task: Arc<Task>,
+    pub(crate) lane: i64,
+    /// What it is in the file; `None`: it is not there.
+    pub(crate) stored: Option<Status>,
+    pub(crate) task: Arc<Task>,
 }
 
 impl Overlay {
-    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Arc<Task>> {
-        self.tasks.get(&(ns, id)).map(|new| &new.task)
+    /// Whether the overlay may take in a task that is this in the file.
+    pub(crate) fn takes(stored: Option<Status>) -> bool {
+        !matches!(stored, Some(Status::Pending | Status::Scheduled))
     }
 
-    /// Keeps a new task, or what has become of it since.
-    pub(crate) fn put(&mut self, ns: i64, lane: i64, task: Arc<Task>) {
-        self.remove(ns, task.id());
+    pub(crate) fn task(&self, ns: i64, id: TaskId) -> Option<&Arc<Task>> {
+        self.tasks.get(&(ns, id)).map(|unwritten| &unwritten.task)
+    }
+
+    /// Keeps a task. What it is in the file counts when it comes in.
+    pub(crate) fn put(&mut self, ns: i64, lane: i64, stored: Option<Status>, task: Arc<Task>) {
+        let stored = match self.remove(ns, task.id()) {
+            Some(earlier) => earlier.stored,
+            None => stored,
+        };
         match task.status {
             Status::Pending => drop(self.ready.insert((lane, place(&task)))),
             Status::Scheduled => drop(self.scheduled.insert((lane, due(&task), task.id()))),
             Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
         }
-        self.tasks.insert((ns, task.id()), New { lane, task });
+        let unwritten = Unwritten { lane, stored, task };
+        self.tasks.insert((ns, unwritten.task.id()), unwritten);
     }
 
-    /// Forgets a task. Whether it was here.
-    pub(crate) fn remove(&mut self, ns: i64, id: TaskId) -> bool {
-        let Some(New { lane, task }) = self.tasks.remove(&(ns, id)) else {
-            return false;
-        };
-        self.ready.remove(&(lane, place(&task)));
-        self.scheduled.remove(&(lane, due(&task), id));
-        true
+    /// Forgets a task, which was this.
+    pub(crate) fn remove(&mut self, ns: i64, id: TaskId) -> Option<Unwritten> {
+        let unwritten = self.tasks.remove(&(ns, id))?;
+        let Unwritten { lane, task, .. } = &unwritten;
+        match task.status {
+            Status::Pending => drop(self.ready.remove(&(*lane, place(task)))),
+            Status::Scheduled => drop(self.scheduled.remove(&(*lane, due(task), id))),
+            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
+        }
+        Some(unwritten)
     }
 
     /// The pending tasks of a lane, in claim order.
@@ -84,13 +99,10 @@ impl Overlay {
     /// Writes everything to the file, in the order of its keys.
     pub(crate) fn flush(&mut self, connection: &Connection, cache: &mut Cache) -> Answer<()> {
         let tasks = std::mem::take(self).tasks;
-        let all = tasks.iter();
-        rows::insert_tasks(
-            connection,
-            all.map(|((ns, _), new)| (*ns, new.lane, &*new.task)),
-        )?;
-        for ((ns, _), new) in tasks {
-            cache.put(ns, new.task);
+        let all = tasks.iter().map(|((ns, _), unwritten)| (*ns, unwritten));
+        rows::put_tasks(connection, all)?;
+        for ((ns, _), unwritten) in tasks {
+            cache.put(ns, unwritten.task);
         }
         Ok(())
     }

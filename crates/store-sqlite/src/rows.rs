@@ -7,10 +7,12 @@ use plimsoll_core::record::Record;
 use plimsoll_core::store::Receipt;
 use plimsoll_core::task::{Status, Task, TaskSpec, TaskState};
 use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Revision, TaskId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::codec::{Id, decode, encode, signed, status_code, timestamp, unsigned};
 use crate::error::{Answer, Fault};
+use crate::overlay::Unwritten;
 
 pub(crate) fn record(connection: &Connection, ns: i64, key: &Key) -> Answer<Option<Record>> {
     let mut statement = connection.prepare_cached(
@@ -191,81 +193,136 @@ pub(crate) fn blob<'r>(row: &'r Row<'_>, column: usize) -> Answer<&'r [u8]> {
         .map_err(|error| Fault::Corrupt(error.to_string()))
 }
 
-/// Writes new tasks, each with the numbers of its namespace and its lane.
-pub(crate) fn insert_tasks<'t>(
+/// Writes tasks that do not wait in the file.
+pub(crate) fn put_tasks<'t>(
     connection: &Connection,
-    tasks: impl Iterator<Item = (i64, i64, &'t Task)> + Clone,
+    tasks: impl Iterator<Item = (i64, &'t Unwritten)> + Clone,
 ) -> Answer<()> {
-    for (ns, lane, task) in tasks.clone() {
-        insert_spec(connection, ns, lane, &task.spec)?;
-    }
-    for (ns, lane, task) in tasks {
-        if task.status.is_terminal() {
-            insert_done(connection, ns, lane, task)?;
-        } else {
-            insert_active(connection, ns, lane, task)?;
+    let new = tasks.clone().filter(|(_, task)| task.stored.is_none());
+    insert_specs(
+        connection,
+        new.map(|(ns, new)| (ns, new.lane, &*new.task.spec)),
+    )?;
+    for (_, Unwritten { lane, stored, task }) in tasks.clone() {
+        match stored {
+            None => {}
+            Some(Status::Claimed) if !task.status.is_terminal() => {
+                update_active(connection, *lane, task)?;
+            }
+            Some(stored) => remove_state(connection, *lane, *stored, task.id())?,
         }
     }
-    Ok(())
+    let stays = |task: &Unwritten| task.stored == Some(Status::Claimed);
+    let rest = tasks.map(|(ns, unwritten)| (ns, unwritten.lane, unwritten));
+    let (ended, active): (Vec<_>, Vec<_>) =
+        rest.partition(|(_, _, unwritten)| unwritten.task.status.is_terminal());
+    let active = active
+        .into_iter()
+        .filter(|(_, _, unwritten)| !stays(unwritten));
+    insert_active(
+        connection,
+        active.map(|(ns, lane, unwritten)| (ns, lane, &*unwritten.task)),
+    )?;
+    insert_done(
+        connection,
+        ended
+            .into_iter()
+            .map(|(ns, lane, unwritten)| (ns, lane, &*unwritten.task)),
+    )
 }
 
-/// Writes a task that has changed; `lane` is the number of its lane.
-pub(crate) fn update_task(
+/// Writes a task that waited in the file; `lane` is the number of its lane.
+pub(crate) fn update_waiting(
     connection: &Connection,
     ns: i64,
     lane: i64,
-    before: Status,
     after: &Task,
 ) -> Answer<()> {
-    match (before.is_terminal(), after.status.is_terminal()) {
-        (false, false) => update_active(connection, lane, after),
-        (false, true) => {
-            remove_active(connection, lane, after.id())?;
-            insert_done(connection, ns, lane, after)
-        }
-        (true, false) => {
-            remove_done(connection, lane, after.id())?;
-            insert_active(connection, ns, lane, after)
-        }
-        (true, true) => {
-            remove_done(connection, lane, after.id())?;
-            insert_done(connection, ns, lane, after)
-        }
+    if !after.status.is_terminal() {
+        return update_active(connection, lane, after);
     }
+    remove_active(connection, lane, after.id())?;
+    insert_done(connection, std::iter::once((ns, lane, after)))
 }
 
-fn insert_spec(connection: &Connection, ns: i64, lane: i64, spec: &TaskSpec) -> Answer<()> {
-    connection
-        .prepare_cached("INSERT INTO specs VALUES (?, ?, ?, ?)")?
-        .execute(params![ns, Id::from(spec.id), lane, encode(spec)?])?;
-    if let Some(group) = &spec.group {
-        connection
-            .prepare_cached("INSERT INTO members VALUES (?, ?, ?)")?
-            .execute(params![ns, group.as_str(), Id::from(spec.id)])?;
-    }
-    if let Some(owner) = &spec.owner {
-        connection
-            .prepare_cached("INSERT INTO owners VALUES (?, ?, ?)")?
-            .execute(params![ns, owner.as_str(), Id::from(spec.id)])?;
+/// How many rows an insert has at most.
+const INSERTED_AT_ONCE: usize = 16;
+
+/// Inserts rows, several with one statement: the next row is found faster from the last one than
+/// from the root. What fails is undone with the transaction, so the statement need not be able to
+/// undo itself.
+fn insert_all<const N: usize>(
+    connection: &Connection,
+    table: &str,
+    rows: impl Iterator<Item = Answer<[Value; N]>>,
+) -> Answer<()> {
+    let rows = rows.collect::<Answer<Vec<_>>>()?;
+    let mut rest = rows.as_slice();
+    while !rest.is_empty() {
+        let count = if rest.len() < INSERTED_AT_ONCE {
+            1
+        } else {
+            INSERTED_AT_ONCE
+        };
+        let row = ["?"; N].join(",");
+        let insert = format!(
+            "INSERT OR FAIL INTO {table} VALUES ({})",
+            vec![row; count].join("),(")
+        );
+        let mut statement = connection.prepare_cached(&insert)?;
+        while let Some((some, others)) = rest.split_at_checked(count)
+            && !some.is_empty()
+        {
+            statement.execute(params_from_iter(some.iter().flatten()))?;
+            rest = others;
+        }
     }
     Ok(())
 }
 
-fn insert_active(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
-    connection
-        .prepare_cached("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
-        .execute(params![
-            lane,
-            Id::from(task.id()),
-            ns,
-            status_code(task.status),
-            task.priority.get(),
-            task.runnable_at.as_micros(),
-            task.lease.as_ref().map(|lease| lease.until.as_micros()),
-            signed(task.fence.get()),
-            encode(&task.state)?,
-        ])?;
+fn insert_specs<'t>(
+    connection: &Connection,
+    specs: impl Iterator<Item = (i64, i64, &'t TaskSpec)> + Clone,
+) -> Answer<()> {
+    let rows = specs.clone().map(|(ns, lane, spec)| {
+        let id = Id::from(spec.id).into();
+        Ok([ns.into(), id, lane.into(), encode(spec)?.into()])
+    });
+    insert_all(connection, "specs", rows)?;
+    for (ns, _, spec) in specs {
+        if let Some(group) = &spec.group {
+            connection
+                .prepare_cached("INSERT INTO members VALUES (?, ?, ?)")?
+                .execute(params![ns, group.as_str(), Id::from(spec.id)])?;
+        }
+        if let Some(owner) = &spec.owner {
+            connection
+                .prepare_cached("INSERT INTO owners VALUES (?, ?, ?)")?
+                .execute(params![ns, owner.as_str(), Id::from(spec.id)])?;
+        }
+    }
     Ok(())
+}
+
+fn insert_active<'t>(
+    connection: &Connection,
+    tasks: impl Iterator<Item = (i64, i64, &'t Task)>,
+) -> Answer<()> {
+    let rows = tasks.map(|(ns, lane, task)| {
+        let until = task.lease.as_ref().map(|lease| lease.until.as_micros());
+        Ok([
+            lane.into(),
+            Id::from(task.id()).into(),
+            ns.into(),
+            status_code(task.status).into(),
+            task.priority.get().into(),
+            task.runnable_at.as_micros().into(),
+            until.into(),
+            signed(task.fence.get()).into(),
+            encode(&task.state)?.into(),
+        ])
+    });
+    insert_all(connection, "tasks", rows)
 }
 
 fn update_active(connection: &Connection, lane: i64, task: &Task) -> Answer<()> {
@@ -307,45 +364,54 @@ fn remove_active(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
     Ok(())
 }
 
-fn insert_done(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
-    let removable_from = task.removable_from().unwrap_or(task.modified_at);
-    connection
-        .prepare_cached("INSERT INTO done VALUES (?, ?, ?, ?, ?, ?)")?
-        .execute(params![
-            lane,
-            Id::from(task.id()),
-            ns,
-            status_code(task.status),
-            removable_from.as_micros(),
-            encode(&task.state)?,
-        ])?;
-    Ok(())
+fn insert_done<'t>(
+    connection: &Connection,
+    tasks: impl Iterator<Item = (i64, i64, &'t Task)>,
+) -> Answer<()> {
+    let rows = tasks.map(|(ns, lane, task)| {
+        let removable_from = task.removable_from().unwrap_or(task.modified_at);
+        Ok([
+            lane.into(),
+            Id::from(task.id()).into(),
+            ns.into(),
+            status_code(task.status).into(),
+            removable_from.as_micros().into(),
+            encode(&task.state)?.into(),
+        ])
+    });
+    insert_all(connection, "done", rows)
 }
 
-fn remove_done(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
+/// Removes what changes of a task, as it is in the file.
+fn remove_state(connection: &Connection, lane: i64, stored: Status, id: TaskId) -> Answer<()> {
+    if !stored.is_terminal() {
+        return remove_active(connection, lane, id);
+    }
     connection
         .prepare_cached("DELETE FROM done WHERE lane = ? AND id = ?")?
         .execute(params![lane, Id::from(id)])?;
     Ok(())
 }
 
-/// Removes a task, as it was stored. A commit may end and delete it in one.
-pub(crate) fn remove_task(connection: &Connection, ns: i64, lane: i64, task: &Task) -> Answer<()> {
-    let id = task.id();
-    if task.status.is_terminal() {
-        remove_done(connection, lane, id)?;
-    } else {
-        remove_active(connection, lane, id)?;
-    }
+/// Removes a task, which is this in the file. A commit may end and delete it in one.
+pub(crate) fn remove_task(
+    connection: &Connection,
+    ns: i64,
+    lane: i64,
+    stored: Status,
+    spec: &TaskSpec,
+) -> Answer<()> {
+    let id = spec.id;
+    remove_state(connection, lane, stored, id)?;
     connection
         .prepare_cached("DELETE FROM specs WHERE ns = ? AND id = ?")?
         .execute(params![ns, Id::from(id)])?;
-    if let Some(group) = &task.spec.group {
+    if let Some(group) = &spec.group {
         connection
             .prepare_cached("DELETE FROM members WHERE ns = ? AND \"group\" = ? AND id = ?")?
             .execute(params![ns, group.as_str(), Id::from(id)])?;
     }
-    if let Some(owner) = &task.spec.owner {
+    if let Some(owner) = &spec.owner {
         connection
             .prepare_cached("DELETE FROM owners WHERE ns = ? AND owner = ? AND id = ?")?
             .execute(params![ns, owner.as_str(), Id::from(id)])?;

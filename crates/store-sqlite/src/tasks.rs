@@ -1,14 +1,15 @@
-//! How a transaction reads and writes tasks: new ones in its overlay, all others in the file.
+//! How a transaction reads and writes tasks: in its overlay, or in the file.
 
 use std::sync::Arc;
 
 use plimsoll_core::decide::{self, RowId, Rows};
 use plimsoll_core::store::{Renew, Renewal};
-use plimsoll_core::task::Task;
+use plimsoll_core::task::{Status, Task};
 use plimsoll_core::{TaskId, Timestamp};
 
 use crate::claim::readable;
 use crate::error::Answer;
+use crate::overlay::Overlay;
 use crate::rows;
 use crate::transaction::Transaction;
 
@@ -65,23 +66,37 @@ impl Transaction<'_> {
                 let lane = self.lane(ns, &after.spec.lane)?;
                 let statuses = (was, Some(after.status));
                 self.count_task(ns, (lane, &after.spec.lane), statuses, now)?;
-                match was {
-                    Some(was) if self.overlay.task(ns, after.id()).is_none() => {
-                        rows::update_task(self.connection, ns, lane, was, &after)?;
-                        self.cache.put(ns, after);
-                    }
-                    Some(_) | None => self.overlay.put(ns, lane, after),
-                }
-                Ok(())
+                self.store_task(ns, lane, was, after)
             }
         }
+    }
+
+    /// Keeps a task for the end of the transaction, or writes it at once if it waits in the file.
+    fn store_task(
+        &mut self,
+        ns: i64,
+        lane: i64,
+        was: Option<Status>,
+        after: Arc<Task>,
+    ) -> Answer<()> {
+        if Overlay::takes(was) || self.overlay.task(ns, after.id()).is_some() {
+            self.overlay.put(ns, lane, was, after);
+        } else {
+            rows::update_waiting(self.connection, ns, lane, &after)?;
+            self.cache.put(ns, after);
+        }
+        Ok(())
     }
 
     /// Removes a task with its log, at once: another one may take its id.
     fn remove_task(&mut self, ns: i64, task: &Task, now: Timestamp) -> Answer<()> {
         let lane = self.lane(ns, &task.spec.lane)?;
-        if !self.overlay.remove(ns, task.id()) {
-            rows::remove_task(self.connection, ns, lane, task)?;
+        let stored = match self.overlay.remove(ns, task.id()) {
+            Some(unwritten) => unwritten.stored,
+            None => Some(task.status),
+        };
+        if let Some(stored) = stored {
+            rows::remove_task(self.connection, ns, lane, stored, &task.spec)?;
             self.cache.remove(ns, task.id());
         }
         rows::remove_log(self.connection, ns, task.id())?;
@@ -113,7 +128,7 @@ impl Transaction<'_> {
         }
         let task = Arc::new(task);
         if self.overlay.task(ns, task.id()).is_some() {
-            self.overlay.put(ns, lane, task);
+            self.overlay.put(ns, lane, None, task);
         } else {
             rows::put_lease_end(self.connection, lane, task.id(), until)?;
             self.cache.put(ns, task);
@@ -121,7 +136,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes new tasks to the file, before something looks for them there.
+    /// Writes what the overlay keeps, before something looks for it in the file.
     pub(crate) fn flush(&mut self) -> Answer<()> {
         self.overlay.flush(self.connection, self.cache)
     }
