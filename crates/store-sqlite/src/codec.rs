@@ -13,9 +13,15 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Answer, Fault};
 
+/// Most bodies need no more room.
+const BODY_BYTES: usize = 512;
+
 /// The stored form of a body.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Answer<Vec<u8>> {
-    rmp_serde::to_vec(value).map_err(|error| Fault::Corrupt(format!("cannot encode: {error}")))
+    let mut body = Vec::with_capacity(BODY_BYTES);
+    rmp_serde::encode::write(&mut body, value)
+        .map_err(|error| Fault::Corrupt(format!("cannot encode: {error}")))?;
+    Ok(body)
 }
 
 /// The body in its stored form. What cannot be read is an error that names it.

@@ -15,7 +15,7 @@ use crate::error::Answer;
 /// Numbers by namespace and lane.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    numbers: BTreeMap<(i64, Lane), i64>,
+    numbers: BTreeMap<i64, BTreeMap<Lane, i64>>,
     /// The version of the file as of the writer's last transaction that used a lane.
     version: Option<i64>,
 }
@@ -39,15 +39,17 @@ impl Lanes {
         self.numbers.clear();
     }
 
-    pub(crate) fn get(&self, key: &(i64, Lane)) -> Option<i64> {
-        self.numbers.get(key).copied()
+    pub(crate) fn get(&self, ns: i64, lane: &Lane) -> Option<i64> {
+        self.numbers.get(&ns)?.get(lane).copied()
     }
 
-    pub(crate) fn insert(&mut self, key: (i64, Lane), number: i64) {
-        self.numbers.insert(key, number);
+    pub(crate) fn insert(&mut self, ns: i64, lane: Lane, number: i64) {
+        self.numbers.entry(ns).or_default().insert(lane, number);
     }
 
-    pub(crate) fn remove(&mut self, key: &(i64, Lane)) {
-        self.numbers.remove(key);
+    pub(crate) fn remove(&mut self, ns: i64, lane: &Lane) {
+        if let Some(lanes) = self.numbers.get_mut(&ns) {
+            lanes.remove(lane);
+        }
     }
 }

@@ -8,6 +8,11 @@
 //! Whoever reads one task looks here first. Whoever looks for tasks in any other way than by their
 //! place in line flushes before.
 
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
+mod tests;
+
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,10 +34,34 @@ const FIRST: Place = (i64::MIN, i64::MIN, TaskId::from_u128(0));
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     tasks: BTreeMap<(i64, TaskId), Unwritten>,
-    /// Those that are pending, by lane.
+    line: Line,
+}
+
+/// Those that wait.
+#[derive(Debug, Default)]
+struct Line {
+    /// Pending ones, by lane.
     ready: BTreeSet<(i64, Place)>,
-    /// Those that are scheduled, by lane and by when they are due.
+    /// Scheduled ones, by lane and by when they are due.
     scheduled: BTreeSet<(i64, i64, TaskId)>,
+}
+
+impl Line {
+    fn join(&mut self, lane: i64, task: &Task) {
+        match task.status {
+            Status::Pending => drop(self.ready.insert((lane, place(task)))),
+            Status::Scheduled => drop(self.scheduled.insert((lane, due(task), task.id()))),
+            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
+        }
+    }
+
+    fn leave(&mut self, lane: i64, task: &Task) {
+        match task.status {
+            Status::Pending => drop(self.ready.remove(&(lane, place(task)))),
+            Status::Scheduled => drop(self.scheduled.remove(&(lane, due(task), task.id()))),
+            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
+        }
+    }
 }
 
 /// A task that the file does not have like this.
@@ -57,34 +86,29 @@ impl Overlay {
 
     /// Keeps a task. What it is in the file counts when it comes in.
     pub(crate) fn put(&mut self, ns: i64, lane: i64, stored: Option<Status>, task: Arc<Task>) {
-        let stored = match self.remove(ns, task.id()) {
-            Some(earlier) => earlier.stored,
-            None => stored,
+        let id = task.id();
+        let unwritten = match self.tasks.entry((ns, id)) {
+            Entry::Vacant(entry) => entry.insert(Unwritten { lane, stored, task }),
+            Entry::Occupied(entry) => {
+                let unwritten = entry.into_mut();
+                let earlier = std::mem::replace(&mut unwritten.task, task);
+                self.line.leave(lane, &earlier);
+                unwritten
+            }
         };
-        match task.status {
-            Status::Pending => drop(self.ready.insert((lane, place(&task)))),
-            Status::Scheduled => drop(self.scheduled.insert((lane, due(&task), task.id()))),
-            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
-        }
-        let unwritten = Unwritten { lane, stored, task };
-        self.tasks.insert((ns, unwritten.task.id()), unwritten);
+        self.line.join(lane, &unwritten.task);
     }
 
     /// Forgets a task, which was this.
     pub(crate) fn remove(&mut self, ns: i64, id: TaskId) -> Option<Unwritten> {
         let unwritten = self.tasks.remove(&(ns, id))?;
-        let Unwritten { lane, task, .. } = &unwritten;
-        match task.status {
-            Status::Pending => drop(self.ready.remove(&(*lane, place(task)))),
-            Status::Scheduled => drop(self.scheduled.remove(&(*lane, due(task), id))),
-            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {}
-        }
+        self.line.leave(unwritten.lane, &unwritten.task);
         Some(unwritten)
     }
 
     /// The pending tasks of a lane, in claim order.
     pub(crate) fn ready(&self, lane: i64) -> impl Iterator<Item = Place> {
-        let from = self.ready.range((lane, FIRST)..);
+        let from = self.line.ready.range((lane, FIRST)..);
         let of_lane = from.take_while(move |(number, _)| *number == lane);
         of_lane.map(|(_, place)| *place)
     }
@@ -92,7 +116,7 @@ impl Overlay {
     /// When the next scheduled task of a lane is due.
     pub(crate) fn next_due(&self, lane: i64) -> Option<i64> {
         let from = (lane, i64::MIN, TaskId::from_u128(0));
-        let (number, due, _) = self.scheduled.range(from..).next()?;
+        let (number, due, _) = self.line.scheduled.range(from..).next()?;
         (*number == lane).then_some(*due)
     }
 

@@ -193,42 +193,34 @@ pub(crate) fn blob<'r>(row: &'r Row<'_>, column: usize) -> Answer<&'r [u8]> {
         .map_err(|error| Fault::Corrupt(error.to_string()))
 }
 
-/// Writes tasks that do not wait in the file.
+/// A task with the numbers of its namespace and its lane.
+type Numbered<'t> = (i64, i64, &'t Task);
+
+/// Writes tasks that do not wait in the file, table by table.
 pub(crate) fn put_tasks<'t>(
     connection: &Connection,
-    tasks: impl Iterator<Item = (i64, &'t Unwritten)> + Clone,
+    tasks: impl Iterator<Item = (i64, &'t Unwritten)>,
 ) -> Answer<()> {
-    let new = tasks.clone().filter(|(_, task)| task.stored.is_none());
-    insert_specs(
-        connection,
-        new.map(|(ns, new)| (ns, new.lane, &*new.task.spec)),
-    )?;
-    for (_, Unwritten { lane, stored, task }) in tasks.clone() {
+    let (mut new, mut active, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+    for (ns, Unwritten { lane, stored, task }) in tasks {
+        let numbered: Numbered<'_> = (ns, *lane, task);
         match stored {
-            None => {}
+            None => new.push(numbered),
             Some(Status::Claimed) if !task.status.is_terminal() => {
                 update_active(connection, *lane, task)?;
+                continue;
             }
             Some(stored) => remove_state(connection, *lane, *stored, task.id())?,
         }
+        if task.status.is_terminal() {
+            ended.push(numbered);
+        } else {
+            active.push(numbered);
+        }
     }
-    let stays = |task: &Unwritten| task.stored == Some(Status::Claimed);
-    let rest = tasks.map(|(ns, unwritten)| (ns, unwritten.lane, unwritten));
-    let (ended, active): (Vec<_>, Vec<_>) =
-        rest.partition(|(_, _, unwritten)| unwritten.task.status.is_terminal());
-    let active = active
-        .into_iter()
-        .filter(|(_, _, unwritten)| !stays(unwritten));
-    insert_active(
-        connection,
-        active.map(|(ns, lane, unwritten)| (ns, lane, &*unwritten.task)),
-    )?;
-    insert_done(
-        connection,
-        ended
-            .into_iter()
-            .map(|(ns, lane, unwritten)| (ns, lane, &*unwritten.task)),
-    )
+    insert_specs(connection, &new)?;
+    insert_active(connection, &active)?;
+    insert_done(connection, &ended)
 }
 
 /// Writes a task that waited in the file; `lane` is the number of its lane.
@@ -242,7 +234,7 @@ pub(crate) fn update_waiting(
         return update_active(connection, lane, after);
     }
     remove_active(connection, lane, after.id())?;
-    insert_done(connection, std::iter::once((ns, lane, after)))
+    insert_done(connection, &[(ns, lane, after)])
 }
 
 /// How many rows an insert has at most.
@@ -280,16 +272,14 @@ fn insert_all<const N: usize>(
     Ok(())
 }
 
-fn insert_specs<'t>(
-    connection: &Connection,
-    specs: impl Iterator<Item = (i64, i64, &'t TaskSpec)> + Clone,
-) -> Answer<()> {
-    let rows = specs.clone().map(|(ns, lane, spec)| {
-        let id = Id::from(spec.id).into();
-        Ok([ns.into(), id, lane.into(), encode(spec)?.into()])
+fn insert_specs(connection: &Connection, tasks: &[Numbered<'_>]) -> Answer<()> {
+    let rows = tasks.iter().map(|(ns, lane, task)| {
+        let (id, spec) = (Id::from(task.id()), encode(&*task.spec)?);
+        Ok([(*ns).into(), id.into(), (*lane).into(), spec.into()])
     });
     insert_all(connection, "specs", rows)?;
-    for (ns, _, spec) in specs {
+    for (ns, _, task) in tasks {
+        let spec = &task.spec;
         if let Some(group) = &spec.group {
             connection
                 .prepare_cached("INSERT INTO members VALUES (?, ?, ?)")?
@@ -304,16 +294,13 @@ fn insert_specs<'t>(
     Ok(())
 }
 
-fn insert_active<'t>(
-    connection: &Connection,
-    tasks: impl Iterator<Item = (i64, i64, &'t Task)>,
-) -> Answer<()> {
-    let rows = tasks.map(|(ns, lane, task)| {
+fn insert_active(connection: &Connection, tasks: &[Numbered<'_>]) -> Answer<()> {
+    let rows = tasks.iter().map(|(ns, lane, task)| {
         let until = task.lease.as_ref().map(|lease| lease.until.as_micros());
         Ok([
-            lane.into(),
+            (*lane).into(),
             Id::from(task.id()).into(),
-            ns.into(),
+            (*ns).into(),
             status_code(task.status).into(),
             task.priority.get().into(),
             task.runnable_at.as_micros().into(),
@@ -364,16 +351,13 @@ fn remove_active(connection: &Connection, lane: i64, id: TaskId) -> Answer<()> {
     Ok(())
 }
 
-fn insert_done<'t>(
-    connection: &Connection,
-    tasks: impl Iterator<Item = (i64, i64, &'t Task)>,
-) -> Answer<()> {
-    let rows = tasks.map(|(ns, lane, task)| {
+fn insert_done(connection: &Connection, tasks: &[Numbered<'_>]) -> Answer<()> {
+    let rows = tasks.iter().map(|(ns, lane, task)| {
         let removable_from = task.removable_from().unwrap_or(task.modified_at);
         Ok([
-            lane.into(),
+            (*lane).into(),
             Id::from(task.id()).into(),
-            ns.into(),
+            (*ns).into(),
             status_code(task.status).into(),
             removable_from.as_micros().into(),
             encode(&task.state)?.into(),

@@ -331,8 +331,7 @@ impl<'a> Transaction<'a> {
             self.lanes.validate(self.connection)?;
             self.lanes_are_valid = true;
         }
-        let key = (ns, lane.clone());
-        if let Some(number) = self.lanes.get(&key) {
+        if let Some(number) = self.lanes.get(ns, lane) {
             return Ok(number);
         }
         let number = match find_lane(self.connection, ns, lane)? {
@@ -341,11 +340,11 @@ impl<'a> Transaction<'a> {
                 self.connection
                     .prepare_cached("INSERT INTO lanes (ns, queue, kind) VALUES (?, ?, ?)")?
                     .execute(params![ns, lane.queue.as_str(), lane.kind.as_str()])?;
-                self.new_lanes.push(key.clone());
+                self.new_lanes.push((ns, lane.clone()));
                 self.connection.last_insert_rowid()
             }
         };
-        self.lanes.insert(key, number);
+        self.lanes.insert(ns, lane.clone(), number);
         Ok(number)
     }
 
@@ -426,7 +425,7 @@ impl<'a> Transaction<'a> {
             ] {
                 self.connection.prepare_cached(remove)?.execute([number])?;
             }
-            self.lanes.remove(&(ns, lane));
+            self.lanes.remove(ns, &lane);
         }
         Ok(())
     }
@@ -434,8 +433,8 @@ impl<'a> Transaction<'a> {
     /// Forgets what is undone with the transaction.
     pub(crate) fn forget(self) {
         self.cache.clear();
-        for key in self.new_lanes {
-            self.lanes.remove(&key);
+        for (ns, lane) in self.new_lanes {
+            self.lanes.remove(ns, &lane);
         }
     }
 }

@@ -5,12 +5,15 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::clock::SystemClock;
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Durability, Get, Put, Scan, Write};
-use plimsoll_core::{Error, Key, Namespace, Prefix, Result, Store, StoreExt};
+use plimsoll_core::store::{Claim, Durability, Get, Pick, Put, Scan, Write};
+use plimsoll_core::task::{Lane, NewTask, Task, Worker};
+use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -221,6 +224,38 @@ async fn a_call_that_the_file_refuses_does_not_take_its_neighbours_with_it() -> 
         }
         assert_eq!(has(&store, &format!("k{n}")).await?, n != 7);
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_finds_what_is_submitted_in_its_group_whoever_came_first() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    let ids = Ids::seeded(1, Arc::new(SystemClock::new()));
+    let lane = Lane::new("q", "k")?;
+    let claim = Claim {
+        pick: Pick::Next {
+            lanes: vec![lane.clone()],
+            limit: 10,
+        },
+        worker: Worker {
+            name: Name::new("w")?,
+            incarnation: ids.incarnation(),
+        },
+        lease: Duration::from_secs(60),
+        request: ids.request(),
+    };
+    let holder = foreign(&path);
+    holder.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let mut claiming = Box::pin(store.claim(claim));
+    assert!(futures::poll!(&mut claiming).is_pending());
+    let task = NewTask::new(ids.task(), lane, "payload");
+    let mut submitting = Box::pin(store.submit(task));
+    assert!(futures::poll!(&mut submitting).is_pending());
+    holder.execute_batch("ROLLBACK").expect("it lets go");
+    let (claimed, submitted) = tokio::join!(claiming, submitting);
+    let claimed: Vec<_> = claimed?.tasks.iter().map(Task::id).collect();
+    assert_eq!(claimed, [submitted?.id]);
     Ok(())
 }
 
