@@ -12,7 +12,7 @@ use plimsoll_core::clock::SystemClock;
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::record::fields;
 use plimsoll_core::store::{Claim, Durability, Get, Pick, Put, Scan, Write};
-use plimsoll_core::task::{Lane, NewTask, Task, Worker};
+use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
 use rusqlite::Connection;
@@ -238,7 +238,7 @@ async fn a_claim_finds_what_is_submitted_in_its_group_whoever_came_first() -> Re
             lanes: vec![lane.clone()],
             limit: 10,
         },
-        worker: Worker {
+        worker: WorkerId {
             name: Name::new("w")?,
             incarnation: ids.incarnation(),
         },

@@ -255,6 +255,7 @@ impl Driver {
             stats.count(|counters| &counters.unsettled);
         }
         for _ in &self.desk.running {
+            stats.count(|counters| &counters.unsettled);
             stats.count(|counters| &counters.cut);
             stats.count(|counters| &counters.interrupted);
         }

@@ -5,7 +5,7 @@ use plimsoll_core::log::{Level, NewLine};
 use plimsoll_core::store::{
     Cancel, Claim, Claimed, Commit, Compact, Ending, Log, Pick, Settle, Write,
 };
-use plimsoll_core::task::{Holder, Lane, NewTask, Priority, Status, Worker};
+use plimsoll_core::task::{Holder, Lane, NewTask, Priority, Status, WorkerId};
 use plimsoll_core::{
     Fence, Incarnation, Limits, LineId, Name, Namespace, RequestId, TaskId, Timestamp,
 };
@@ -95,8 +95,8 @@ fn lane() -> Lane {
     Lane::new("q", "k").expect("a lane")
 }
 
-fn worker(number: u128) -> Worker {
-    Worker {
+fn worker(number: u128) -> WorkerId {
+    WorkerId {
         name: Name::new("w").expect("a name"),
         incarnation: Incarnation::from_u128(number),
     }
