@@ -99,6 +99,14 @@ impl Default for Hands {
     }
 }
 
+impl Hands {
+    /// When each sleep ends that somebody still waits for, soonest first.
+    fn asleep(&self) -> impl Iterator<Item = Duration> {
+        let waited_for = (self.sleepers.iter()).filter(|(_, wake)| !wake.is_closed());
+        waited_for.map(|((until, _), _)| *until)
+    }
+}
+
 impl ManualClock {
     /// A clock that shows 2030-01-01T00:00:00Z.
     pub fn new() -> Self {
@@ -123,19 +131,27 @@ impl ManualClock {
         self.hands().wall = wall;
     }
 
-    /// How long until the next sleep ends, if anybody sleeps: by how much time can jump without
-    /// passing over anything.
+    /// How long until the next of its sleeps ends, if there is any.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use plimsoll_core::clock::{Clock, ManualClock};
+    /// let clock = ManualClock::new();
+    /// let sleep = clock.sleep(Duration::from_secs(5));
+    /// clock.advance(Duration::from_secs(2));
+    /// assert_eq!(clock.next_sleep(), Some(Duration::from_secs(3)));
+    /// drop(sleep);
+    /// assert_eq!(clock.next_sleep(), None);
+    /// ```
     pub fn next_sleep(&self) -> Option<Duration> {
-        let mut hands = self.hands();
-        while let Some(first) = hands.sleepers.first_entry() {
-            let until = first.key().0;
-            if !first.get().is_closed() {
-                return Some(until.saturating_sub(hands.monotonic));
-            }
-            // Nobody waits for a sleep that was dropped.
-            first.remove();
-        }
-        None
+        let hands = self.hands();
+        let until = hands.asleep().next()?;
+        Some(until.saturating_sub(hands.monotonic))
+    }
+
+    /// How many of its sleeps have not ended.
+    pub fn sleepers(&self) -> usize {
+        self.hands().asleep().count()
     }
 
     fn hands(&self) -> MutexGuard<'_, Hands> {

@@ -4,6 +4,7 @@
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
 //! - [`Worker`] runs handlers for tasks.
 //! - [`Sweeper`] decides what time has made ready, and removes what was kept long enough.
+//! - [`testing`] is for tests of handlers: tasks and workers in memory, on a clock that tests move.
 
 mod engine;
 mod group_commit;
@@ -12,6 +13,7 @@ mod signals;
 mod spawn;
 mod sweeper;
 pub mod tasks;
+pub mod testing;
 pub mod worker;
 
 pub use engine::Engine;

@@ -14,7 +14,7 @@ mod url;
 use std::sync::Arc;
 
 pub use plimsoll_core::*;
-pub use plimsoll_engine::{Engine, Retention, Sweeper, Tasks, Worker, tasks, worker};
+pub use plimsoll_engine::{Engine, Retention, Sweeper, Tasks, Worker, tasks, testing, worker};
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
 
