@@ -149,7 +149,16 @@ impl ManualClock {
         Some(until.saturating_sub(hands.monotonic))
     }
 
-    /// How many of its sleeps have not ended.
+    /// How many of its sleeps have not ended and are still waited for.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use plimsoll_core::clock::{Clock, ManualClock};
+    /// let clock = ManualClock::new();
+    /// let [_short, _long] = [1, 60].map(|seconds| clock.sleep(Duration::from_secs(seconds)));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(clock.sleepers(), 1);
+    /// ```
     pub fn sleepers(&self) -> usize {
         self.hands().asleep().count()
     }

@@ -80,3 +80,12 @@ impl Plimsoll {
         }
     }
 }
+
+/// Runs the snippets of the guides.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/tasks.md")]
+    struct Tasks;
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+}

@@ -110,6 +110,23 @@ impl Kit {
     ///
     /// For workers that were [started](Self::start). Needs a runtime of one thread, which is what
     /// `#[tokio::test]` has.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use plimsoll_core::task::FailureKind;
+    /// # use plimsoll_engine::testing::Kit;
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let kit = Kit::new();
+    /// let slow = kit.tasks().task("mail", "send", "")?.attempt_timeout(Duration::from_secs(600));
+    /// let id = kit.tasks().submit(slow).await?.id;
+    /// let worker = kit.worker("w1").queue("mail").handle("send", std::future::pending::<()>);
+    /// let _worker = kit.start(worker).await;
+    /// kit.pass(Duration::from_secs(599)).await; // its lease is renewed all the time
+    /// kit.assert_claimed(id);
+    /// kit.pass(Duration::from_secs(1)).await;
+    /// assert_eq!(kit.assert_scheduled(id).errors[0].kind, FailureKind::DeadlineExceeded);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn pass(&self, duration: Duration) {
         let end = self.clock.monotonic().saturating_add(duration);
         loop {
@@ -127,6 +144,25 @@ impl Kit {
     ///
     /// For workers that were [started](Self::start). Needs a runtime of one thread, which is what
     /// `#[tokio::test]` has.
+    ///
+    /// ```
+    /// # use plimsoll_engine::testing::Kit;
+    /// # use plimsoll_engine::worker::{Answer, Context};
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let kit = Kit::new();
+    /// let watch = async |context: Context| {
+    ///     context.cancellation().await;
+    ///     Answer::Cancel(None)
+    /// };
+    /// let _worker = kit.start(kit.worker("w1").queue("q").handle("watch", watch)).await;
+    /// let id = kit.tasks().submit(kit.tasks().task("q", "watch", "")?).await?.id;
+    /// kit.idle().await;
+    /// kit.assert_claimed(id);
+    /// kit.tasks().cancel(id, None).await?;
+    /// kit.idle().await;
+    /// kit.assert_cancelled(id);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn idle(&self) {
         assert_eq!(
             Handle::current().runtime_flavor(),

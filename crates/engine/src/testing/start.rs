@@ -62,6 +62,18 @@ impl Started {
 
     /// Drains it: it takes nothing more and ends with its last handler. Time passes until then, so
     /// that a handler that goes on for too long is asked to stop, and dropped in the end.
+    ///
+    /// ```
+    /// # use plimsoll_engine::testing::Kit;
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let kit = Kit::new();
+    /// let id = kit.tasks().submit(kit.tasks().task("mail", "send", "hello")?).await?.id;
+    /// let worker = kit.worker("w1").queue("mail").handle("send", std::future::pending::<()>);
+    /// let summary = kit.start(worker).await.stop().await;
+    /// assert_eq!((summary.cut, summary.released), (1, 1));
+    /// kit.assert_pending(id);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn stop(mut self) -> Summary {
         self.stopper.drain();
         let mut moves = 0;
