@@ -84,7 +84,8 @@ impl Kit {
         }
     }
 
-    /// Fails a test that moves time more often than this in one go; 10,000 unless told otherwise.
+    /// Fails a test that moves time more often than this in one go, or calls the store a hundred
+    /// times as often without time moving at all; 10,000 unless told otherwise.
     pub fn moves_max(mut self, moves_max: u32) -> Self {
         self.moves_max = moves_max;
         self

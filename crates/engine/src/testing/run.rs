@@ -19,6 +19,8 @@ use crate::worker::{Summary, Worker, WorkerBuilder};
 
 /// After this many turns of the runtime without a call of the store, nothing happens any more.
 const QUIET_TURNS: u32 = 32;
+/// How often the store may be called between two moves of time, for each that is allowed in all.
+const CALLS_PER_MOVE: u64 = 100;
 
 /// What the clock may be moved for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -208,8 +210,12 @@ impl Kit {
     /// Polls until nothing happens any more, or this has ended.
     async fn quiet<T>(&self, mut run: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut calls = self.store.calls();
+        let most = calls + u64::from(self.moves_max) * CALLS_PER_MOVE;
         let mut quiet = 0;
         while quiet < QUIET_TURNS {
+            if calls > most {
+                self.give_up("nothing comes to rest");
+            }
             tokio::select! {
                 biased;
                 ended = &mut run => return Some(ended),
@@ -246,11 +252,14 @@ impl Kit {
     /// Moves the clock, for the nth time in one go.
     pub(super) fn advance(&self, step: Duration, nth: u32) {
         if nth > self.moves_max {
-            let waiting = self.describe(|task| !task.status.is_terminal());
-            let moves = self.moves_max;
-            panic!("time was moved {moves} times and tasks are still waiting:{waiting}");
+            self.give_up(&format!("time was moved {} times", self.moves_max));
         }
         self.clock.advance(step);
+    }
+
+    fn give_up(&self, why: &str) -> ! {
+        let waiting = self.describe(|task| !task.status.is_terminal());
+        panic!("{why} and tasks are still waiting:{waiting}");
     }
 }
 

@@ -79,6 +79,17 @@ async fn what_never_ends_fails_the_test_and_is_named() {
 }
 
 #[tokio::test]
+async fn what_never_comes_to_rest_fails_the_test_and_is_named() {
+    let kit = Kit::new().moves_max(10);
+    let id = submit(&kit, task(&kit, "k", "")).await;
+    let worker = kit.worker("w").queue("q");
+    let worker = worker.handle("k", async || Answer::Release);
+    let said = failure(kit.drain(worker)).await;
+    let begin = format!("nothing comes to rest and tasks are still waiting:\n  q/k {id}: ");
+    assert!(said.starts_with(&begin), "{said}");
+}
+
+#[tokio::test]
 async fn a_handler_may_wait_for_a_task_that_has_to_be_retried() {
     let kit = Kit::new();
     let parent = async |context: Context| {

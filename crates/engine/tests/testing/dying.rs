@@ -23,6 +23,20 @@ fn deaf(kit: &Kit, name: &str) -> WorkerBuilder {
 }
 
 #[tokio::test]
+async fn a_started_worker_is_not_idle_while_its_handler_can_go_on() {
+    let kit = Kit::new();
+    let id = submit(&kit, task(&kit, "k", "")).await;
+    let busy = async || {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let worker = kit.worker("w").queue("q").handle("k", busy);
+    let _worker = kit.start(worker).await;
+    kit.assert_completed(id);
+}
+
+#[tokio::test]
 async fn a_handler_is_cancelled_at_once() {
     let kit = Kit::new();
     let id = submit(&kit, task(&kit, "k", "")).await;
