@@ -1,8 +1,5 @@
 //! What a failed assertion says.
 
-use std::panic::{Location, PanicHookInfo};
-use std::sync::{Arc, Mutex};
-
 use plimsoll_engine::testing::Kit;
 use plimsoll_engine::worker::Json;
 
@@ -92,23 +89,4 @@ async fn long_and_binary_payloads_and_many_tasks_are_shortened() {
     assert!(lines[1].ends_with(&format!("payload {}…", "x".repeat(120))));
     assert!(lines[2].ends_with("payload (1 bytes)"));
     assert_eq!(lines[21], "  and 5 more");
-}
-
-#[test]
-fn a_failed_assertion_points_at_the_line_of_the_test() {
-    let seen = Arc::new(Mutex::new(None));
-    let keep = seen.clone();
-    let file = Location::caller().file();
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-        let here = info.location().filter(|at| at.file() == file);
-        if let Some(at) = here {
-            keep.lock().unwrap().get_or_insert(at.line());
-        }
-        before(info);
-    }));
-    let asserted = std::panic::catch_unwind(|| Kit::new().assert_submitted("q", "k"));
-    let line = line!() - 1;
-    assert!(asserted.is_err());
-    assert_eq!(*seen.lock().unwrap(), Some(line));
 }

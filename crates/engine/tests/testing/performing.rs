@@ -23,7 +23,7 @@ async fn only_the_task_at_hand_is_run_although_others_come_first() {
 
 #[tokio::test]
 async fn one_attempt_is_made_whatever_it_comes_to() {
-    let kit = Kit::new();
+    let kit = Kit::new().moves_max(10);
     let worker = || kit.worker("w").queue("q");
     let released = worker().handle("k", async || Answer::Release);
     let task_ = kit.perform(released, task(&kit, "k", "")).await;
