@@ -14,7 +14,7 @@ use plimsoll_core::store::{
     DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Pick,
     Receipt, Renew, Renewal, Scan, Store, TaskByKey, Tasks,
 };
-use plimsoll_core::task::{Task, Worker};
+use plimsoll_core::task::{Task, WorkerId};
 use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Limits, Namespace, Result, TaskId, Timestamp};
 
@@ -23,7 +23,7 @@ use plimsoll_core::{Error, Limits, Namespace, Result, TaskId, Timestamp};
 pub(super) struct TestStore {
     inner: MemoryStore,
     calls: AtomicU64,
-    restricted: Mutex<BTreeMap<Worker, Only>>,
+    restricted: Mutex<BTreeMap<WorkerId, Only>>,
 }
 
 /// That a worker gets one task, once, and nothing else.
@@ -50,7 +50,7 @@ impl TestStore {
     }
 
     /// Restricts a worker to one attempt at one task.
-    pub(super) fn restrict(&self, worker: &Worker, task: Task) {
+    pub(super) fn restrict(&self, worker: &WorkerId, task: Task) {
         let only = Only {
             task,
             left: true,
@@ -60,11 +60,11 @@ impl TestStore {
     }
 
     /// Ends the restriction. Answers why the task could not be claimed.
-    pub(super) fn release(&self, worker: &Worker) -> Option<Error> {
+    pub(super) fn release(&self, worker: &WorkerId) -> Option<Error> {
         self.restricted().remove(worker)?.refused
     }
 
-    fn restricted(&self) -> MutexGuard<'_, BTreeMap<Worker, Only>> {
+    fn restricted(&self) -> MutexGuard<'_, BTreeMap<WorkerId, Only>> {
         (self.restricted.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
