@@ -11,6 +11,7 @@ use plimsoll_core::task::Task;
 use rusqlite::Connection;
 
 use crate::error::Answer;
+use crate::schema;
 
 /// How many bytes of tasks are kept, about.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -32,6 +33,8 @@ impl Cache {
         let version = data_version(connection)?;
         if self.version != Some(version) {
             self.clear();
+            // Whoever wrote may have been a newer program.
+            schema::check_version(connection)?;
             self.version = Some(version);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::limits::MEMORY;
+use plimsoll_core::limits::{MEMORY, ROWS_EXAMINED_MAX};
 use plimsoll_core::store::{Compact, Compacted};
 use plimsoll_core::task::Status;
 use rusqlite::params;
@@ -126,15 +126,21 @@ impl Transaction<'_> {
         let left = limit.saturating_sub(done.tasks as usize);
         let mut statement = self.connection.prepare_cached(
             "SELECT id FROM done INDEXED BY done_by_age \
-             WHERE ns = ? AND status = ? AND removable_from <= ? ORDER BY removable_from LIMIT ?",
+             WHERE ns = ? AND status = ? AND removable_from <= ? ORDER BY removable_from",
         )?;
-        let mut old = statement.query(params![ns, status_code(status), cutoff, left as i64 + 1])?;
-        let mut victims = Vec::new();
+        let mut old = statement.query(params![ns, status_code(status), cutoff])?;
+        let (mut victims, mut examined) = (Vec::new(), 0);
+        // What cannot be read stays, and keeps nothing else from going.
         while let Some(row) = old.next()? {
             if victims.len() == left {
                 done.more = true;
                 break;
             }
+            if examined == ROWS_EXAMINED_MAX {
+                tracing::warn!(examined, "too many finished tasks cannot be read");
+                break;
+            }
+            examined += 1;
             let id = row.get::<_, Id>(0)?.task();
             victims.extend(readable(rows::task(self.connection, ns, id))?);
         }

@@ -10,6 +10,8 @@ pub(crate) enum Fault {
     Sqlite(rusqlite::Error),
     /// A stored value that cannot be read.
     Corrupt(String),
+    /// The file is not for this program.
+    Unsupported(String),
 }
 
 pub(crate) type Answer<T> = Result<T, Fault>;
@@ -24,6 +26,7 @@ impl Fault {
     pub(crate) fn into_error(self, applied: Applied) -> Error {
         match self {
             Self::Corrupt(what) => Error::Corrupt(what.into()),
+            Self::Unsupported(what) => Error::Unsupported(what.into()),
             Self::Sqlite(error) => from_sqlite(&error, applied),
         }
     }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use crate::codec::decode;
 use crate::config::Config;
-use crate::error::from_sqlite;
+use crate::error::{Answer, Fault, from_sqlite};
 use crate::mover::LOG_PAGES_MAX;
 
 /// Marks a file as ours: "Plim".
@@ -129,23 +129,24 @@ fn check(connection: &Connection) -> Result<()> {
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(failed)?;
-    let (application, version) = (
-        number(connection, "application_id")?,
-        number(connection, "user_version")?,
-    );
-    if tables > 0 && application != APPLICATION_ID {
+    if tables > 0 && number(connection, "application_id")? != APPLICATION_ID {
         return Err(Error::Unsupported(
             "the file is a database of another program: choose another path".into(),
         ));
     }
+    check_version(connection).map_err(|fault| fault.into_error(Applied::No))
+}
+
+/// The file must not be newer than we are. It can become so while it is open.
+pub(crate) fn check_version(connection: &Connection) -> Answer<()> {
+    let version: i64 = connection
+        .prepare_cached("PRAGMA user_version")?
+        .query_row([], |row| row.get(0))?;
     if version > VERSION {
-        return Err(Error::Unsupported(
-            format!(
-                "the file has schema version {version}, this program knows up to {VERSION}: \
-                 use a newer program"
-            )
-            .into(),
-        ));
+        return Err(Fault::Unsupported(format!(
+            "the file has schema version {version}, this program knows up to {VERSION}: use a \
+             newer program"
+        )));
     }
     Ok(())
 }

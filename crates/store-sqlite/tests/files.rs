@@ -110,6 +110,21 @@ async fn a_newer_schema_is_refused_with_both_versions() -> Result<()> {
 }
 
 #[tokio::test]
+async fn who_has_the_file_open_writes_no_more_once_a_newer_program_has_changed_it() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    put(&store, "before").await?;
+    foreign(&path)
+        .pragma_update(None, "user_version", 99)
+        .expect("a version");
+    for _ in 0..2 {
+        let error = put(&store, "after").await.expect_err("too new");
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_truncated_file_is_corrupt_and_not_a_panic() -> Result<()> {
     let (_folder, path) = folder();
     let store = open(&path).await?;

@@ -3,13 +3,14 @@
 // A failed assertion is how a test fails.
 #![allow(clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Claim, Due, Pick, Put, Scan, Write};
+use plimsoll_core::store::{Claim, Compact, Due, Pick, Put, Scan, Write};
 use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt, TaskId};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
@@ -179,5 +180,43 @@ async fn only_unreadable_rows_being_due_does_not_hide_when_the_next_one_is() -> 
         (due.scheduled, due.next, due.more),
         (vec![bad], Some(then), false)
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_keeps_nothing_else_from_being_compacted() -> Result<()> {
+    let world = world().await?;
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        let id = world.submit(Duration::ZERO).await?;
+        world.store.cancel(id, None).await?;
+        world.clock.advance(Duration::from_secs(1));
+        if n < 8 {
+            world.break_task("UPDATE done SET state = x'c1' WHERE id = ?", id);
+        }
+        ids.push(id);
+    }
+    world.clock.advance(HOUR);
+    let compact = Compact {
+        tasks: BTreeMap::from([(Status::Cancelled, HOUR)]),
+        limit: 5,
+        ..Compact::default()
+    };
+    let mut removed = Vec::new();
+    loop {
+        let done = world.store.compact(compact.clone()).await?;
+        removed.push(done.tasks);
+        if !done.more {
+            break;
+        }
+    }
+    assert_eq!(removed, [5, 5, 2]);
+    for (n, id) in ids.into_iter().enumerate() {
+        let answer = world.store.task(id).await;
+        match n {
+            0..8 => assert!(matches!(answer, Err(Error::Corrupt(_))), "{answer:?}"),
+            _ => assert_eq!(answer?, None),
+        }
+    }
     Ok(())
 }
