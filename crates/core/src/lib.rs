@@ -58,8 +58,3 @@ pub use memory::Memory;
 pub use names::{GroupId, IdempotencyKey, Key, Name, Namespace, Prefix};
 pub use store::{Store, StoreExt};
 pub use time::Timestamp;
-
-/// Runs the snippets of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

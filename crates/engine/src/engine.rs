@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::{Ids, Store};
 
-use crate::tasks::Tasks;
+use crate::tasks::{Tail, Tasks};
 use crate::worker::{Worker, WorkerBuilder};
 
 /// A store with the clock and the source of ids that go with it. Cloning it is cheap.
@@ -24,6 +24,8 @@ pub struct Engine {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ids: Ids,
+    /// Follows the history for all who wait for tasks.
+    tail: Arc<Tail>,
 }
 
 impl Engine {
@@ -31,12 +33,17 @@ impl Engine {
     pub fn new(store: Arc<dyn Store>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let ids = Ids::random(clock.clone());
-        Self { store, clock, ids }
+        Self::with(store, clock, ids)
     }
 
     /// With this clock and these ids: for tests and simulation.
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
-        Self { store, clock, ids }
+        Self {
+            store,
+            clock,
+            ids,
+            tail: Arc::default(),
+        }
     }
 
     /// The client of its tasks.
@@ -47,6 +54,10 @@ impl Engine {
     /// A worker of this name on this store.
     pub fn worker(&self, name: impl Into<String>) -> WorkerBuilder {
         Worker::builder(self.clone(), name)
+    }
+
+    pub(crate) fn tail(&self) -> &Arc<Tail> {
+        &self.tail
     }
 
     /// The store.

@@ -84,6 +84,8 @@ impl Plimsoll {
 /// Runs the snippets of the guides.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
     #[doc = include_str!("../../../docs/tasks.md")]
     struct Tasks;
     #[doc = include_str!("../../../docs/testing.md")]

@@ -40,7 +40,7 @@ impl Scene<'_> {
         tokio::select! {
             biased;
             written = write => Ok(written.map(|_| true)?),
-            () = self.engine.clock().sleep(Duration::from_millis(250)) => Ok(false),
+            () = self.engine.clock().sleep(Duration::from_secs(1)) => Ok(false),
         }
     }
 }
@@ -103,6 +103,8 @@ const KILL_AT: u64 = 15;
 const FREEZE_AT: u64 = 40;
 /// How long after something was to happen it is looked for in the books.
 const SETTLED_AFTER: Duration = Duration::from_millis(400);
+/// How long a worker that woke up is given to say something.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl Script {
     /// Of this many workers, which are at least two.
@@ -185,7 +187,10 @@ impl Script {
                     "SIGCONT: worker {worker} wakes up, and answers as if nothing had happened"
                 ));
             }
-            Freeze::Thawed(at, before) if scene.now >= at + SETTLED_AFTER => {
+            Freeze::Thawed(at, before)
+                if scene.now >= at + SETTLED_AFTER
+                    && (report.refused > before || scene.now >= at + SILENT_AFTER) =>
+            {
                 let refused = report.refused.saturating_sub(before);
                 self.freeze = Freeze::Over;
                 said.push(match refused {

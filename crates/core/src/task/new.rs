@@ -84,7 +84,7 @@ pub enum KeyLifetime {
     WhileActive,
     /// This long from submission, and at least until the task is terminal.
     For(Duration),
-    /// Until the task is deleted.
+    /// Until the task is deleted: by somebody, or when it was kept long enough.
     #[default]
     Forever,
 }

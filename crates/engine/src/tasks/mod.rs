@@ -54,9 +54,9 @@ pub use operate::Effect;
 pub use retries::Retries;
 
 use crate::Engine;
-use tail::Tail;
+pub(crate) use tail::Tail;
 
-/// The client of tasks. Cloning it is cheap, and clones share what they wait with.
+/// The client of tasks. Cloning it is cheap, and all clients of an engine share what they wait with.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -77,7 +77,6 @@ use tail::Tail;
 pub struct Tasks {
     engine: Engine,
     retries: Retries,
-    tail: Arc<Tail>,
 }
 
 impl Tasks {
@@ -86,7 +85,6 @@ impl Tasks {
         Self {
             engine,
             retries: Retries::default(),
-            tail: Arc::default(),
         }
     }
 

@@ -34,7 +34,7 @@ const NAMED_MAX: usize = 16;
 
 /// Who waits, shared by them and the one who follows the history for them.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     waiters: Mutex<Waiters>,
     changed: Notify,
 }

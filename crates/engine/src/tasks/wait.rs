@@ -34,7 +34,7 @@ impl Tasks {
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
     pub async fn wait(&self, id: TaskId) -> Result<Task> {
-        let mut waiter = Waiter::register(&self.tail, id, &self.engine, self.retries);
+        let mut waiter = Waiter::register(self.engine.tail(), id, &self.engine, self.retries);
         match (&mut waiter.answer).await {
             Ok(answer) => answer,
             // Nobody gives up a waiter without an answer but a runtime that ends.
@@ -58,7 +58,7 @@ impl Tasks {
     pub async fn close(&self) -> Result<()> {
         let store = Arc::clone(self.store());
         self.patiently(|| store.close()).await?;
-        self.tail.look();
+        self.engine.tail().look();
         Ok(())
     }
 }

@@ -22,18 +22,19 @@ pub(super) async fn attempt(
     let work = async move {
         let answer = async {
             let again = backoff.map(|backoff| (backoff, context.task().clone()));
-            let mut answer = match service.oneshot(context).await {
+            let answer = match service.oneshot(context).await {
                 Ok(answer) => answer,
                 Err(never) => match never {},
             };
-            if let (Answer::Fail(failure), Some((backoff, task))) = (&mut answer, again) {
-                backoff.apply(&task, failure);
-            }
-            answer
+            let delay = match (&answer, again) {
+                (Answer::Fail(failure), Some((backoff, task))) => backoff.delay(&task, failure),
+                _ => None,
+            };
+            (answer, delay)
         };
         tokio::select! {
             biased;
-            answer = answer => Ended::Answered(answer),
+            (answer, delay) = answer => Ended::Answered(answer, delay),
             _ = heard.wait_for(|signal| signal.cut) => Ended::Cut,
         }
     };

@@ -30,11 +30,11 @@ type Delay = dyn Fn(&Task, &Failure) -> Option<Duration> + Send + Sync;
 pub(super) struct Backoff(Arc<Delay>);
 
 impl Backoff {
-    pub(super) fn apply(&self, task: &Task, failure: &mut Failure) {
-        if failure.retry == FailRetry::Policy
-            && let Some(delay) = (self.0)(task, failure)
-        {
-            failure.retry = FailRetry::After(delay);
+    /// How long to wait instead of what the policy says.
+    pub(super) fn delay(&self, task: &Task, failure: &Failure) -> Option<Duration> {
+        match failure.retry {
+            FailRetry::Policy => (self.0)(task, failure),
+            FailRetry::After(_) | FailRetry::Fatal => None,
         }
     }
 }

@@ -48,7 +48,8 @@ impl Desk {
     }
 
     /// Which of these lanes to claim from, and how many, so that no kind exceeds its limit. Every
-    /// other round is for kinds without a limit alone, which would otherwise wait for the others.
+    /// other round is for the kinds with the most room alone, which would otherwise wait for the
+    /// others.
     pub(super) fn ask(
         &self,
         lanes: &[Lane],
@@ -56,24 +57,21 @@ impl Desk {
         room: usize,
         round: usize,
     ) -> (Vec<Lane>, usize) {
-        let left = |lane: &Lane| {
-            let limit = limits.get(&lane.kind)?;
-            Some(limit.saturating_sub(self.held.get(&lane.kind).copied().unwrap_or(0)))
+        let left = |lane: &Lane| match limits.get(&lane.kind) {
+            Some(limit) => {
+                let held = self.held.get(&lane.kind).copied().unwrap_or(0);
+                limit.saturating_sub(held).min(room)
+            }
+            None => room,
         };
-        let tight = lanes.iter().filter_map(left).any(|left| left < room);
-        let unlimited_only =
-            tight && round % 2 == 1 && lanes.iter().any(|lane| left(lane).is_none());
-        let mut most = room;
-        let mut chosen = Vec::new();
+        let widest = lanes.iter().map(left).max().unwrap_or(0);
+        let narrowest = if round % 2 == 1 { widest } else { 1 };
+        let (mut most, mut chosen) = (room, Vec::new());
         for lane in lanes {
-            match left(lane) {
-                None => chosen.push(lane.clone()),
-                Some(0) => {}
-                Some(_) if unlimited_only => {}
-                Some(left) => {
-                    most = most.min(left);
-                    chosen.push(lane.clone());
-                }
+            let left = left(lane);
+            if left > 0 && left >= narrowest {
+                most = most.min(left);
+                chosen.push(lane.clone());
             }
         }
         (chosen, most)
@@ -162,6 +160,11 @@ impl Desk {
         commits.collect()
     }
 
+    /// How many answers the call under way carries.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// What the answered call carried.
     pub(super) fn delivered(&mut self) -> Vec<Settling> {
         std::mem::take(&mut self.in_flight)
@@ -205,7 +208,8 @@ impl Desk {
     }
 
     fn leases(&self) -> impl Iterator<Item = (Duration, &Holder)> {
-        let running = self.running.values().filter(|running| !running.lost);
+        // A handler that was dropped but does not yield must not keep its task from others.
+        let running = (self.running.values()).filter(|one| !one.lost && one.cut.is_none());
         let holds = (self.waiting.iter()).chain(running.map(|running| &running.hold));
         let answers = self.outbox.iter().chain(&self.in_flight);
         let answers = answers.filter(|owed| !owed.lost);

@@ -196,11 +196,12 @@ impl Driver {
             }
             if running.lost {
                 // There is nothing to give back.
-                self.parts.stats.count(|counters| &counters.refused);
+                self.parts.stats.count(|counters| &counters.lost);
                 return;
             }
         }
-        let settling = settle(&running, ended, self.parts.engine.ids());
+        let lease_over = now >= running.hold.lease_end(&self.parts.settings);
+        let settling = settle(&running, ended, lease_over, self.parts.engine.ids());
         if settling.is_overdue() {
             self.desk.owe_at(running.hold.overdue_at(), settling);
         } else {

@@ -49,6 +49,11 @@ impl Driver {
                 return self.trouble(error, now);
             }
         };
+        if exchanged.commits.len() != self.desk.in_flight() {
+            self.desk.undelivered();
+            let wrong = "the store did not answer every commit";
+            return self.trouble(Error::Corrupt(wrong.into()), now);
+        }
         let mut trouble = None;
         for (settling, answer) in (self.desk.delivered().into_iter()).zip(exchanged.commits) {
             match answer {

@@ -183,9 +183,10 @@ impl Worker {
         }
     }
 
-    /// Works until SIGTERM or an interrupt, then drains. A second signal stops it at once.
+    /// Works until SIGTERM or an interrupt, then drains. A second signal drops all handlers and gives
+    /// their tasks back; a third one does not even wait for that.
     pub async fn run_until_signal(self) -> Result<Summary> {
-        let stopper = self.stopper();
+        let (stopper, stats) = (self.stopper(), self.stats());
         let mut signals = crate::signals::Signals::listen()?;
         let work = self.run();
         tokio::pin!(work);
@@ -196,7 +197,12 @@ impl Worker {
                 summary = &mut work => return summary,
                 () = signals.next() => {
                     heard += 1;
-                    if heard == 1 { stopper.drain() } else { stopper.now() }
+                    match heard {
+                        1 => stopper.drain(),
+                        2 => stopper.now(),
+                        // Somebody is in a hurry: leases end what is left.
+                        _ => return Ok(stats.cut_off()),
+                    }
                 }
             }
         }

@@ -61,7 +61,7 @@ impl Hold {
             .set(self.deadline().map_or(cut, |at| at.min(cut)));
     }
 
-    fn lease_end(&self, settings: &Settings) -> Duration {
+    pub(super) fn lease_end(&self, settings: &Settings) -> Duration {
         self.renewed + settings.lease
     }
 

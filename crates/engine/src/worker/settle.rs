@@ -14,8 +14,8 @@ use super::{Answer, Completion, Failure};
 /// How the work on a task ended in this process.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The handler answered.
-    Answered(Answer),
+    /// The handler answered; if it failed, with how long to wait instead of what the policy says.
+    Answered(Answer, Option<Duration>),
     /// The handler panicked.
     Panicked(String),
     /// The handler was dropped.
@@ -96,26 +96,37 @@ impl Settling {
     }
 }
 
-/// What to commit for a task whose handler has ended.
-pub(super) fn settle(running: &Running, ended: Ended, ids: &Ids) -> Settling {
+/// What to commit for a task whose handler has ended, perhaps after its lease had ended.
+pub(super) fn settle(running: &Running, ended: Ended, lease_over: bool, ids: &Ids) -> Settling {
     let (holder, renewed) = (&running.hold.holder, running.hold.renewed);
     let release = |reason: &str| Settling::release(holder, Some(reason), renewed);
     let answer = match (ended, &running.told, &running.cut) {
         // It was the worker that had to stop: a handler that says so has not failed.
         (
-            Ended::Answered(Answer::Fail(Failure {
-                message,
-                retry: FailRetry::Policy,
-            })),
+            Ended::Answered(
+                Answer::Fail(Failure {
+                    message,
+                    retry: FailRetry::Policy,
+                }),
+                _,
+            ),
             Some(Cause::Draining | Cause::LeaseLost),
             _,
         ) => return release(&format!("interrupted: {message}")),
-        (Ended::Answered(answer), ..) => answer,
+        (Ended::Answered(Answer::Fail(failure), Some(delay)), ..) => Answer::Fail(Failure {
+            retry: FailRetry::After(delay),
+            ..failure
+        }),
+        (Ended::Answered(answer, _), ..) => answer,
         (Ended::Panicked(message), ..) => {
             Answer::Fail(Failure::new(format!("panicked: {message}")))
         }
         (Ended::Cut, _, Some(Cause::Deadline)) => return Settling::overdue(holder, renewed, ids),
         (Ended::Cut, _, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason.clone()),
+        // Whoever keeps its worker from renewing in time must not be tried for ever.
+        (Ended::Cut, _, Some(Cause::LeaseLost)) if lease_over => {
+            return Settling::overdue(holder, renewed, ids);
+        }
         (Ended::Cut, _, Some(Cause::LeaseLost)) => {
             return release("interrupted: the lease could not be renewed in time");
         }

@@ -20,6 +20,7 @@ pub(super) struct Counters {
     pub(super) cancelled: AtomicU64,
     pub(super) released: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) lost: AtomicU64,
     pub(super) cut: AtomicU64,
     pub(super) interrupted: AtomicU64,
     pub(super) unsettled: AtomicU64,
@@ -44,6 +45,8 @@ pub struct Summary {
     pub released: u64,
     /// Answers that the store refused, because the task was no longer this worker's.
     pub refused: u64,
+    /// Tasks that were lost to others before their handlers had anything to say.
+    pub lost: u64,
     /// Handlers that were dropped before they ended.
     pub cut: u64,
     /// Of these, dropped because the worker had to end.
@@ -51,6 +54,19 @@ pub struct Summary {
     /// Answers that the store had not taken, and claims it had not answered, when the worker ended: it
     /// was away for too long.
     pub unsettled: u64,
+}
+
+impl Summary {
+    /// Whether the worker ended without cutting anything off: what its exit code should say.
+    ///
+    /// ```
+    /// use plimsoll_engine::worker::Summary;
+    /// assert!(Summary::default().is_clean());
+    /// assert!(!Summary { interrupted: 1, ..Summary::default() }.is_clean());
+    /// ```
+    pub fn is_clean(&self) -> bool {
+        self.interrupted == 0 && self.unsettled == 0
+    }
 }
 
 impl Stats {
@@ -66,9 +82,20 @@ impl Stats {
             cancelled: read(&self.0.cancelled),
             released: read(&self.0.released),
             refused: read(&self.0.refused),
+            lost: read(&self.0.lost),
             cut: read(&self.0.cut),
             interrupted: read(&self.0.interrupted),
             unsettled: read(&self.0.unsettled),
+        }
+    }
+
+    /// What was done when the worker ended without a word.
+    pub(super) fn cut_off(&self) -> Summary {
+        let summary = self.summary();
+        Summary {
+            interrupted: summary.interrupted + summary.running,
+            unsettled: summary.unsettled + summary.running.max(1),
+            ..summary
         }
     }
 

@@ -90,6 +90,24 @@ async fn at_the_soft_deadline_handlers_are_asked_and_their_error_is_no_failure()
 }
 
 #[tokio::test]
+async fn an_error_of_a_draining_handler_is_no_failure_whatever_its_kinds_backoff() {
+    let bench = Bench::new();
+    let heed = async |context: Context| {
+        context.cancellation().await;
+        Err::<(), _>(Failure::new("half way"))
+    };
+    let id = bench.submit("k", "").await;
+    let builder = bench.worker_with(deadlines).handle("k", heed);
+    let worker = start(builder.backoff("k", |_, _| Some(secs(1))));
+    settle_down().await;
+    worker.stopper.drain();
+    bench.pass(millis(10_100)).await;
+    assert_eq!(worker.end().await.released, 1);
+    let task = bench.get(id).await;
+    assert_eq!((task.status, task.failures), (Status::Pending, 0));
+}
+
+#[tokio::test]
 async fn at_the_hard_deadline_handlers_are_dropped_and_their_tasks_released() {
     let bench = Bench::new();
     let id = bench.submit("k", "").await;

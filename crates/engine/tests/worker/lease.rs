@@ -1,8 +1,10 @@
 //! Leases: renewed while handlers run, and no handler outlives one.
 
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::clock::ManualClock;
 use plimsoll_core::decorate::Method;
 use plimsoll_core::store::{Commit, Retry, Write};
 use plimsoll_core::task::{FailureKind, Status};
@@ -208,4 +210,48 @@ async fn still_mine_ends_with_the_attempt_and_before_the_lease() {
     settle_down().await;
     let second = contexts.all().remove(1);
     assert!(!second.still_mine(), "it has ended");
+}
+
+#[tokio::test]
+async fn a_handler_that_stalls_its_worker_past_the_lease_has_failed() {
+    let bench = Bench::new();
+    let id = bench.submit("k", "").await;
+    let stall = async |State(clock): State<ManualClock>| {
+        // Nobody else on this thread gets a turn meanwhile.
+        clock.advance(LEASE + secs(10));
+        std::future::pending::<()>().await;
+    };
+    let builder = bench.worker().state(bench.clock.clone());
+    let worker = start(builder.handle("k", stall));
+    settle_down().await;
+    let task = bench.get(id).await;
+    assert_eq!((task.status, task.failures), (Status::Scheduled, 1));
+    assert_eq!(task.errors[0].kind, FailureKind::LeaseExpired);
+    assert_eq!(worker.summary().cut, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_its_thread_does_not_keep_a_cancelled_task_for_ever() {
+    let bench = Bench::new();
+    let id = bench.submit("k", "").await;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let block = async |State(released): State<std::sync::Mutex<Receiver<()>>>| {
+        // Ends when the test does.
+        released.lock().unwrap().recv().ok();
+    };
+    let builder = bench.worker().sweeps(true).state(released);
+    let worker = start(builder.handle("k", block));
+    while bench.get(id).await.status != Status::Claimed {
+        tokio::task::yield_now().await;
+    }
+    bench.cancel(id).await;
+    for _ in 0..10_000 {
+        if bench.get(id).await.status == Status::Cancelled {
+            break;
+        }
+        bench.pass(millis(100)).await;
+    }
+    assert_eq!(bench.get(id).await.status, Status::Cancelled);
+    drop((release, worker));
 }

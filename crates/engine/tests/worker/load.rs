@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use plimsoll_core::decorate::Method;
 use plimsoll_core::task::{Lane, Status};
 use plimsoll_engine::worker::{Context, State};
 
@@ -215,4 +216,24 @@ async fn a_hundred_workers_do_every_task_once() {
     assert!(times.values().all(|times| *times == 1));
     let completed: u64 = workers.iter().map(|one| one.summary().completed).sum();
     assert_eq!(completed, 2_000);
+}
+
+#[tokio::test]
+async fn a_narrow_kind_does_not_hold_up_a_wide_one() {
+    let bench = Bench::new();
+    for _ in 0..60 {
+        bench.submit("wide", "").await;
+    }
+    let gate = Gate::new();
+    let builder = bench.worker().concurrency(100).state(gate.clone());
+    let builder = builder.handle("wide", gated).handle("narrow", gated);
+    let _worker = start(
+        builder
+            .concurrency_of("wide", 60)
+            .concurrency_of("narrow", 1),
+    );
+    settle_down().await;
+    assert_eq!(gate.arrived(), 60);
+    let calls = bench.calls.of(Method::Exchange);
+    assert!(calls <= 6, "{calls} calls");
 }
