@@ -125,7 +125,7 @@ impl WorkerBuilder {
     }
 
     /// Decides when a failed task of this kind is tried again; `None`: as the task's policy says.
-    /// How often is still the policy's.
+    /// How often is still the policy's. `task.failures` does not count this failure yet.
     pub fn backoff(
         mut self,
         kind: impl Into<String>,
