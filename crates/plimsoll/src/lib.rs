@@ -33,8 +33,37 @@ enum Opened {
     Sqlite(sqlite::Sqlite),
 }
 
+impl From<Memory> for Plimsoll {
+    fn from(memory: Memory) -> Self {
+        Self {
+            opened: Opened::Memory(memory),
+        }
+    }
+}
+
+/// For who wants to configure more than a URL says.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("plimsoll.db");
+/// use std::time::Duration;
+/// use plimsoll::{Plimsoll, sqlite};
+/// let config = sqlite::Config { poll: Duration::from_millis(20), ..sqlite::Config::new(path) };
+/// let plimsoll = Plimsoll::from(sqlite::Sqlite::open(config)?);
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[cfg(feature = "sqlite")]
+impl From<sqlite::Sqlite> for Plimsoll {
+    fn from(sqlite: sqlite::Sqlite) -> Self {
+        Self {
+            opened: Opened::Sqlite(sqlite),
+        }
+    }
+}
+
 impl Plimsoll {
-    /// Opens the store that the URL names: see [`StoreUrl`].
+    /// Opens the store that the URL names: see [`StoreUrl`]. It waits for the file: up to five
+    /// seconds if another program holds it, and longer if an older file is brought up to date.
     pub fn open(url: &str) -> Result<Self> {
         let opened = match StoreUrl::parse(url)? {
             StoreUrl::Memory => Opened::Memory(Memory::new()),

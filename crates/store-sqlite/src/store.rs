@@ -306,10 +306,10 @@ impl Store for SqliteStore {
 
     async fn compact(&self, compact: Compact) -> Result<Compacted> {
         self.check(&compact)?;
-        let ns = self.ns;
+        let (ns, limit) = (self.ns, compact.limit);
         let write =
             move |transaction: &mut Transaction<'_>, now| transaction.compact(ns, &compact, now);
-        self.file.writer.call(CALL_BYTES, write).await
+        self.file.writer.call(CALL_BYTES * (1 + limit), write).await
     }
 
     async fn ping(&self) -> Result<Timestamp> {
