@@ -69,7 +69,9 @@ impl Error {
     ///
     /// | code | cause |
     /// |---|---|
-    /// | `invalid` | the input, a task or a worker's name included, is wrong |
+    /// | `invalid_task` | the task to submit is wrong |
+    /// | `invalid_worker_id` | the name of the worker is wrong |
+    /// | `invalid` | other input is wrong |
     /// | `task_not_found` | there is no such task |
     /// | `already_claimed` | another worker has the task |
     /// | `not_claimed` | nobody holds the task |
@@ -82,11 +84,20 @@ impl Error {
             Self::NotFound(what) => what.code(),
             Self::Conflict(conflict) => conflict.code(),
             Self::LeaseLost(lost) => lost.why.code(),
-            Self::Invalid(_)
-            | Self::Unavailable(_)
-            | Self::Unsupported(_)
-            | Self::Corrupt(_)
-            | Self::Closed => self.kind(),
+            Self::Invalid(invalid) => invalid.code(),
+            Self::Unavailable(_) | Self::Unsupported(_) | Self::Corrupt(_) | Self::Closed => {
+                self.kind()
+            }
+        }
+    }
+}
+
+impl Invalid {
+    fn code(&self) -> &'static str {
+        match self.field.split('.').next() {
+            Some("task") => "invalid_task",
+            Some("worker") => "invalid_worker_id",
+            Some(_) | None => "invalid",
         }
     }
 }

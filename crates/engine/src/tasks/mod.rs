@@ -24,8 +24,8 @@
 //! | `TaskCompleted` | `Conflict::Finished`, `Lost::Finished` | `task_completed` | [`Tasks::claim`], [`Tasks::retry`] |
 //! | `TaskFailed` | `Conflict::Finished`, `Lost::Finished` | `task_failed` | [`Tasks::claim`] |
 //! | `MaxAttemptsReached` | `Conflict::MaxAttemptsReached` | `max_attempts_reached` | [`Tasks::retry`] |
-//! | `InvalidTask` | `Invalid`, which names the field | `invalid` | [`Tasks::submit`] |
-//! | `InvalidWorkerId` | `Invalid` of the field `worker` | `invalid` | [`Tasks::worker`] |
+//! | `InvalidTask` | `Invalid` of a field of `task` | `invalid_task` | [`Tasks::submit`] |
+//! | `InvalidWorkerId` | `Invalid` of the field `worker` | `invalid_worker_id` | [`Tasks::worker`] |
 //! | `WrongWorker` | `Lost::WrongWorker` | `wrong_worker` | [`Hold::complete`] |
 //! | `StoreClosed` | `Closed` | `closed` | everything after [`Tasks::close`] |
 

@@ -39,7 +39,7 @@ impl Tasks {
         kind: impl AsRef<str>,
         payload: impl Into<Bytes>,
     ) -> Result<NewTask> {
-        let lane = Lane::new(queue, kind)?;
+        let lane = Lane::new(queue, kind).map_err(|invalid| invalid.within("task"))?;
         Ok(NewTask::new(self.engine.ids().task(), lane, payload))
     }
 
@@ -51,7 +51,7 @@ impl Tasks {
         kind: impl AsRef<str>,
         payload: &(impl Serialize + ?Sized),
     ) -> Result<NewTask> {
-        self.task(queue, kind, encode("payload", payload)?)
+        self.task(queue, kind, encode("task.payload", payload)?)
     }
 
     /// Submits a task, and says whether it is new. A task whose key stands for another one is
@@ -120,7 +120,8 @@ impl Tasks {
 
     /// The commit that submits this task. A bad one is told here, before it is sent with others.
     fn submission(&self, task: NewTask) -> Result<Commit> {
-        task.check(self.store().limits())?;
+        let checked = task.check(self.store().limits());
+        checked.map_err(|invalid| invalid.within("task"))?;
         Ok(Commit::of(Write::Submit(Box::new(task))))
     }
 }

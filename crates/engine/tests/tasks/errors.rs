@@ -7,8 +7,8 @@ use crate::world::{LEASE, World, code};
 
 const CODES: [(&str, &str); 10] = [
     ("AlreadyClaimed", "already_claimed"),
-    ("InvalidTask", "invalid"),
-    ("InvalidWorkerId", "invalid"),
+    ("InvalidTask", "invalid_task"),
+    ("InvalidWorkerId", "invalid_worker_id"),
     ("MaxAttemptsReached", "max_attempts_reached"),
     ("NotClaimed", "not_claimed"),
     ("StoreClosed", "closed"),

@@ -95,7 +95,7 @@ async fn a_value_that_json_cannot_hold_is_invalid() {
     let error = w.tasks.json("q", "k", &Broken).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "invalid input: payload: expected a value that JSON can hold: broken"
+        "invalid input: task.payload: expected a value that JSON can hold: broken"
     );
 }
 
@@ -133,12 +133,12 @@ async fn a_bad_task_is_refused_before_anything_is_sent() {
         bytes: max + 1,
         max,
     };
-    let invalid = Invalid::new("payload", problem);
+    let invalid = Invalid::new("task.payload", problem);
     assert_eq!(
         w.tasks.submit(large).await.unwrap_err(),
         Error::from(invalid)
     );
-    assert_eq!(code(w.tasks.task("", "k", "")), "invalid");
+    assert_eq!(code(w.tasks.task("", "k", "")), "invalid_task");
     assert_eq!(w.spy.all_calls(), 0);
 }
 
@@ -177,7 +177,7 @@ async fn a_bad_one_among_many_does_not_touch_its_neighbours() -> Result<()> {
     let all = [one.clone(), large, same_id, two.clone()];
     let answers = w.tasks.submit_all(all).await;
     assert_eq!(answers[0].as_ref().map(|told| told.id), Ok(one.id));
-    assert_eq!(code(answers[1].clone()), "invalid");
+    assert_eq!(code(answers[1].clone()), "invalid_task");
     assert_eq!(code(answers[2].clone()), "id_taken");
     assert_eq!(answers[3].as_ref().map(|told| told.id), Ok(two.id));
     assert_eq!(w.tasks.submit_all([]).await.len(), 0);
