@@ -70,7 +70,7 @@ impl Planted {
     pub(crate) fn claim(self, mut claim: Claim, ids: &Ids, store: &Arc<MemoryStore>) -> Claim {
         match self {
             Self::ForgottenRequest => claim.request = ids.request(),
-            Self::ShortLease => claim.lease /= 2,
+            Self::ShortLease => claim.lease /= 4,
             Self::UnfairClaim => {
                 if let Pick::Next { lanes, limit } = claim.pick {
                     let all = Peek {
@@ -99,7 +99,7 @@ impl Planted {
     /// What the store sees instead of this renewal.
     pub(crate) fn renew(self, mut renew: Renew) -> Renew {
         if self == Self::ShortLease {
-            renew.lease /= 2;
+            renew.lease /= 4;
         }
         renew
     }

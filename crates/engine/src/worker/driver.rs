@@ -56,8 +56,9 @@ pub(super) struct Driver {
     pub(super) desk: Desk,
     handlers: JoinSet<(Attempt, Ended)>,
     pub(super) claims: Claims,
-    /// The exchange under way, and when it was sent. What it carries stays on the desk.
-    pub(super) sent: Option<(Duration, Flight<Result<Exchanged>>)>,
+    /// The exchange under way. What it carries stays on the desk. It is never given up: a claim that
+    /// arrives after its own repetition was answered would take tasks that nobody knows of.
+    pub(super) sent: Option<Flight<Result<Exchanged>>>,
     pub(super) renewing: Option<Renewing>,
     /// Whether somebody asked to stop a task since the last renewal was sent.
     pub(super) lease_hint: bool,
@@ -117,7 +118,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 Ok(()) = stop.changed() => {}
-                answer = flight(self.sent.as_mut().map(|(_, answer)| answer)) => {
+                answer = flight(self.sent.as_mut()) => {
                     self.exchanged(answer, clock.monotonic());
                 }
                 answer = flight(self.renewing.as_mut().map(|renewing| &mut renewing.answer)) => {
@@ -227,12 +228,10 @@ impl Driver {
             Some(renewing) => Some(renewing.sent + self.parts.settings.renewal_max()),
             None => self.desk.renew_at(),
         };
-        let exchange = (self.sent.as_ref()).map(|(at, _)| *at + self.parts.settings.exchange_max());
         let events = [
             drain,
             look,
             renew,
-            exchange,
             Some(self.pause_until),
             self.desk.next_event(),
         ];

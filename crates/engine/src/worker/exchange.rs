@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::{Claimed, Exchange, Exchanged, Outcome, Receipt};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Error, Result};
@@ -20,18 +19,6 @@ const TELL_AGAIN: Duration = Duration::from_millis(100);
 impl Driver {
     /// Sends answers out and asks for tasks, if there is anything to send or to ask.
     pub(super) fn send(&mut self, now: Duration) {
-        let longest = self.parts.settings.exchange_max();
-        if (self.sent)
-            .take_if(|(at, _)| now >= *at + longest)
-            .is_some()
-        {
-            // It may have taken effect. What it carried is repeated, which is safe.
-            let silent = Unavailable {
-                applied: Applied::Unknown,
-                cause: format!("no answer within {longest:?}"),
-            };
-            self.exchanged(Err(silent.into()), now);
-        }
         if self.sent.is_some() || now < self.pause_until {
             return;
         }
@@ -49,8 +36,7 @@ impl Driver {
             renew: None,
             claim: self.claims.open.as_ref().map(|open| open.claim.clone()),
         };
-        let answer = Box::pin(async move { store.exchange(exchange).await });
-        self.sent = Some((now, answer));
+        self.sent = Some(Box::pin(async move { store.exchange(exchange).await }));
     }
 
     pub(super) fn exchanged(&mut self, answer: Result<Exchanged>, now: Duration) {

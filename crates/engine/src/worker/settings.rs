@@ -74,11 +74,6 @@ impl Settings {
         self.lease / 2
     }
 
-    /// How long an exchange may take. After that it is sent again.
-    pub(super) fn exchange_max(&self) -> Duration {
-        self.lease
-    }
-
     /// How many answers may wait for the store before no more work is begun.
     pub(super) fn owed_max(&self) -> usize {
         self.concurrency.saturating_mul(4).saturating_add(1_024)

@@ -42,22 +42,6 @@ async fn an_answer_that_is_long_under_way_keeps_its_lease() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_is_never_answered_is_sent_again() {
-    let bench = Bench::new();
-    let id = bench.submit("k", "").await;
-    let gate = Gate::new();
-    let wait = async |State(gate): State<Gate>| gate.wait().await;
-    let worker = start(bench.worker().state(gate.clone()).handle("k", wait));
-    settle_down().await;
-    (bench.faults).next(Method::Exchange, Fault::Delay(secs(365 * 86_400)));
-    gate.open(1);
-    bench.pass(LEASE + secs(6)).await;
-    let task = bench.get(id).await;
-    assert_eq!((task.status, task.attempts), (Status::Completed, 1));
-    assert_eq!(worker.summary().completed, 1);
-}
-
-#[tokio::test]
 async fn a_claim_whose_answer_comes_late_is_renewed_before_its_tasks_are_started() {
     let bench = Bench::new();
     let starts = Notes::<bool>::new();
