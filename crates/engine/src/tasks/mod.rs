@@ -4,7 +4,7 @@
 //! |---|---|
 //! | make and submit tasks | [`Tasks::task`], [`Tasks::json`], [`Tasks::submit`], [`Tasks::submit_all`] |
 //! | take and settle them | [`Tasks::claim`], [`Tasks::claim_next`], [`Held`], [`Hold`] |
-//! | look at them | [`Tasks::get`], [`Tasks::get_by_key`], [`Tasks::list`], [`Tasks::list_all`], [`Tasks::peek`], [`Tasks::counts`], [`Tasks::logs`] |
+//! | look at them | [`Tasks::get`], [`Tasks::get_by_key`], [`Tasks::list`], [`Tasks::list_all`], [`Tasks::list_everywhere`], [`Tasks::peek`], [`Tasks::counts`], [`Tasks::logs`] |
 //! | wait for them | [`Tasks::wait`], [`Tasks::submit_and_wait`] |
 //! | operate on them | [`Tasks::retry`], [`Tasks::cancel`], [`Tasks::prioritise`], [`Tasks::delete`], [`Tasks::bulk`] |
 //!

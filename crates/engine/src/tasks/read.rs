@@ -1,5 +1,6 @@
 //! Looking at tasks.
 
+use futures::TryFutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{
@@ -126,6 +127,34 @@ impl Tasks {
     /// ```
     pub fn list_status(&self, lane: Lane, status: Status) -> BoxStream<'static, Result<Task>> {
         self.list_all(List::new(Selector::Lane(lane, status), self.page()))
+    }
+
+    /// All tasks that have this status, lane by lane. A lane that is new meanwhile may be left out.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use futures::TryStreamExt;
+    /// # use plimsoll_core::{Memory, Namespace, task::Status};
+    /// # use plimsoll_engine::{Engine, Tasks};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("docs")?));
+    /// # let tasks = Tasks::new(Engine::new(store));
+    /// tasks.submit(tasks.task("mail", "send", "hello")?).await?;
+    /// tasks.submit(tasks.task("media", "transcode", "clip-7")?).await?;
+    /// let pending = tasks.list_everywhere(Status::Pending);
+    /// assert_eq!(pending.try_collect::<Vec<_>>().await?.len(), 2);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn list_everywhere(&self, status: Status) -> BoxStream<'static, Result<Task>> {
+        let tasks = self.clone();
+        let lanes = async move {
+            let counts = tasks.counts(Counts::default()).await?;
+            let having =
+                (counts.into_iter()).filter(move |lane| lane.by_status.contains_key(&status));
+            let listed = having.map(move |counts| tasks.list_status(counts.lane, status));
+            Ok::<_, Error>(stream::iter(listed).flatten())
+        };
+        lanes.try_flatten_stream().boxed()
     }
 
     /// The tasks that the next claim of these lanes would take, without taking them.

@@ -110,3 +110,26 @@ async fn counts_and_peeks_tell_what_is_there() -> Result<()> {
     assert_eq!(counts[0].by_status, by_status.into());
     Ok(())
 }
+
+#[tokio::test]
+async fn tasks_of_a_status_are_found_in_every_lane() -> Result<()> {
+    let w = World::new();
+    let mut expected = Vec::new();
+    for queue in ["a", "b", "c"] {
+        for kind in ["x", "y"] {
+            let task = w.tasks.task(queue, kind, "")?;
+            expected.push(task.id);
+            w.tasks.submit(task).await?;
+        }
+    }
+    let done = expected.pop().unwrap();
+    w.tasks.cancel(done, None).await?;
+    let find = async |status| {
+        let found = w.tasks.list_everywhere(status).map_ok(|task| task.id());
+        found.try_collect::<Vec<_>>().await
+    };
+    assert_eq!(find(Status::Pending).await?, expected);
+    assert_eq!(find(Status::Cancelled).await?, [done]);
+    assert_eq!(find(Status::Failed).await?, []);
+    Ok(())
+}
