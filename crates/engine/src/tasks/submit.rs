@@ -99,7 +99,7 @@ impl Tasks {
     /// let good = tasks.task("mail", "send", "hello")?;
     /// let bad = tasks.task("mail", "send", vec![0; 1_000_000])?;
     /// let answers = tasks.submit_all([bad, good]).await;
-    /// assert_eq!(answers[0].as_ref().unwrap_err().code(), "invalid");
+    /// assert_eq!(answers[0].as_ref().unwrap_err().code(), "invalid_task");
     /// assert!(answers[1].is_ok());
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
