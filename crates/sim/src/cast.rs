@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use plimsoll_core::clock::Clock;
 use plimsoll_core::{Ids, Invalid, Result, Store};
-use plimsoll_engine::{Engine, group_commit};
+use plimsoll_engine::tasks::Retries;
+use plimsoll_engine::{Engine, Tasks, group_commit};
 
 use crate::actors::orders::Orders;
 use crate::actors::submitter::{ToDo, submit};
@@ -173,9 +174,16 @@ impl Part {
         } else {
             self.wire.clone()
         };
+        let engine = Engine::with(store, self.clock, self.ids);
+        let retries = Retries {
+            tries: u32::try_from(self.dice.range(1, 6)).unwrap_or(1),
+            first: self.dice.millis(10, 500),
+            cap: self.dice.millis(500, 5_000),
+        };
         let station = Station {
             world: self.world,
-            engine: Engine::with(store, self.clock, self.ids),
+            tasks: Tasks::new(engine.clone()).with_retries(retries),
+            engine,
             dice: self.dice,
             doom: self.doom,
             resumed: self.resumed,

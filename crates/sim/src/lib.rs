@@ -14,6 +14,10 @@
 //!   turns, handlers included, and comes back as a zombie. Workers are told to drain. The wall
 //!   clock of the store jumps both ways; those of the processes are wrong.
 //! - After the storm it is calm, and everything must come to its end. Then the workers drain.
+//! - Submitters and the operator use the client of tasks, with more or less patience. What it gives
+//!   up on, a submitter submits again, and an operator forgets. Submitters wait for some of their
+//!   tasks while they go on, begin again after a crash, and lose patience now and then.
+//! - Workers have backoff functions for some of their kinds.
 //! - Checkers take no part: they see the history, what reads answer, and what actors asked and were
 //!   told. The rules are listed in the module `check`.
 //! - Bugs on purpose ([`Planted`]) show that the checkers see something.
@@ -24,6 +28,9 @@
 //! - A claim that arrives after its own repetition was answered with nothing: the port does not
 //!   promise that it takes nothing then.
 //! - Deletion and arrivals, groups in groups, layers, signals, and clocks that run at different speeds.
+//! - Of the client: what it claims and holds, its bulk verbs and its pages. Groups, and tasks that are
+//!   submitted together or not at all, go to the store in commits that submitters repeat themselves.
+//! - When a backoff function says that a task is tried again.
 //! - How many calls an actor makes: one that asks the store far too often breaks no rule here.
 //! - Leases while the clock jumps: what handlers rely on is not checked in runs with jumps.
 //!

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use futures::FutureExt;
+use plimsoll_core::change::Interest;
 use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::store::{
-    ChangePage, Claim, Commit, Ending, Outcome, Peek, Pick, Receipt, Renew, Settle, SubmitOutcome,
-    Submitted, Tasks, Write,
+    ChangePage, Changes, Claim, Commit, Ending, Outcome, Peek, Pick, Receipt, Renew, Settle,
+    SubmitOutcome, Submitted, Tasks, Write,
 };
-use plimsoll_core::task::Task;
+use plimsoll_core::task::{Status, Task};
 use plimsoll_core::{Ids, Store, TaskId};
 
 use crate::dice::Dice;
@@ -33,12 +34,26 @@ pub enum Planted {
     ForgottenSubmit,
     /// A reader of history is not shown the first entry of some pages.
     SkippedEntry,
+    /// Who follows the ends of tasks is shown none.
+    HiddenEnd,
+    /// A read shows cancelled tasks as completed.
+    WrongEnd,
+    /// A repeated commit is taken for a new one.
+    ForgottenCommit,
 }
 
 impl Planted {
     /// What the store sees instead of these commits.
-    pub(crate) fn commits(self, commits: Vec<Commit>, store: &Arc<MemoryStore>) -> Vec<Commit> {
+    pub(crate) fn commits(
+        self,
+        commits: Vec<Commit>,
+        ids: &Ids,
+        store: &Arc<MemoryStore>,
+    ) -> Vec<Commit> {
         let one = |mut commit: Commit| {
+            if self == Self::ForgottenCommit {
+                commit.id = commit.id.map(|_| ids.commit());
+            }
             for write in &mut commit.writes {
                 self.spoil(write, store);
             }
@@ -91,7 +106,10 @@ impl Planted {
             | Self::DroppingDrain
             | Self::FreeExpiry
             | Self::ForgottenSubmit
-            | Self::SkippedEntry => {}
+            | Self::SkippedEntry
+            | Self::HiddenEnd
+            | Self::WrongEnd
+            | Self::ForgottenCommit => {}
         }
         claim
     }
@@ -121,11 +139,23 @@ impl Planted {
     }
 
     /// What a reader of history is shown instead of this page.
-    pub(crate) fn page(self, mut page: ChangePage, dice: &Dice) -> ChangePage {
+    pub(crate) fn page(self, mut page: ChangePage, asked: &Changes, dice: &Dice) -> ChangePage {
+        let ends = |interest: &Interest| matches!(interest, Interest::Tasks { terminal: true, .. });
+        if self == Self::HiddenEnd && asked.interests.iter().any(ends) {
+            page.entries.clear();
+        }
         if self == Self::SkippedEntry && page.entries.len() > 1 && dice.chance(100) {
             page.entries.remove(0);
         }
         page
+    }
+
+    /// What a reader of tasks is shown instead of this one.
+    pub(crate) fn task(self, mut task: Task) -> Task {
+        if self == Self::WrongEnd && task.status == Status::Cancelled {
+            task.status = Status::Completed;
+        }
+        task
     }
 }
 

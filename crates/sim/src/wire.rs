@@ -236,7 +236,7 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
                 None => exchange.commits.push(commit),
             }
         }
-        exchange.commits = planted.commits(exchange.commits, memory);
+        exchange.commits = planted.commits(exchange.commits, dice.ids(), memory);
         exchange.renew = exchange.renew.map(|renew| planted.renew(renew));
         exchange.claim = (exchange.claim).map(|claim| planted.claim(claim, dice.ids(), memory));
     }
@@ -308,7 +308,12 @@ impl Store for Wire {
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {
-        read!(self, Tasks, tasks, tasks)
+        let rows: Result<Vec<Option<Task>>> = read!(self, Tasks, tasks, tasks);
+        let Some(planted) = self.world.planted else {
+            return rows;
+        };
+        let shown = |row: Option<Task>| row.map(|task| planted.task(task));
+        Ok(rows?.into_iter().map(shown).collect())
     }
 
     async fn task_by_key(&self, by: TaskByKey) -> Result<Option<Task>> {
@@ -336,9 +341,10 @@ impl Store for Wire {
     }
 
     async fn changes(&self, changes: Changes) -> Result<ChangePage> {
+        let asked = changes.clone();
         let page: Result<ChangePage> = read!(self, Changes, changes, changes);
         match self.world.planted {
-            Some(planted) => page.map(|page| planted.page(page, &self.dice)),
+            Some(planted) => page.map(|page| planted.page(page, &asked, &self.dice)),
             None => page,
         }
     }

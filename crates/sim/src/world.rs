@@ -85,6 +85,8 @@ impl World {
     /// Lets nothing go wrong from now on.
     pub(crate) fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
+        let now = self.clock.monotonic();
+        self.checker().calm_since.get_or_insert(now);
     }
 
     /// The checkers, who know what time it is.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Error, Result, StoreExt};
-use plimsoll_engine::Engine;
+use plimsoll_engine::{Engine, Tasks};
 
 use crate::dice::Dice;
 use crate::process::{Doom, Resumed};
@@ -25,6 +25,8 @@ use crate::world::World;
 pub(crate) struct Station {
     pub(crate) world: Arc<World>,
     pub(crate) engine: Engine,
+    /// The client, as patient as this life is.
+    pub(crate) tasks: Tasks,
     pub(crate) dice: Dice,
     pub(crate) doom: Doom,
     pub(crate) resumed: Resumed,
@@ -41,7 +43,7 @@ impl Station {
         self.engine.clock().sleep(duration).await;
     }
 
-    /// Makes a commit, again and again until there is an answer.
+    /// Makes a commit that no verb of the client makes, again and again until there is an answer.
     pub(crate) async fn commit(&self, commit: &Commit) -> Result<Receipt> {
         loop {
             match self.engine.store().commit_one(commit.clone()).await {

@@ -1,6 +1,6 @@
 //! Somebody who cancels, retries and re-prioritises what others have submitted.
 
-use plimsoll_core::store::{Cancel, Commit, Retry, Write};
+use plimsoll_core::change::TaskEvent;
 use plimsoll_core::task::Priority;
 use plimsoll_core::{Error, Result};
 
@@ -8,7 +8,7 @@ use super::Station;
 
 /// Meddles for as long as it lives.
 pub(crate) async fn meddle(station: Station) -> Result<()> {
-    let dice = &station.dice;
+    let (dice, client) = (&station.dice, &station.tasks);
     loop {
         station.pause(100, 6_000).await;
         let tasks = station.world.checker().acknowledged();
@@ -16,25 +16,29 @@ pub(crate) async fn meddle(station: Station) -> Result<()> {
             continue;
         }
         let task = *dice.pick(&tasks);
-        let write = match dice.below(3) {
-            0 => Write::Cancel(Cancel {
-                task,
-                reason: Some("an operator said so".into()),
-            }),
-            1 => Write::Retry(Retry {
-                task,
-                force: dice.chance(500),
-                delay: dice.millis(0, 3_000),
-            }),
+        let (events, answer): (&[TaskEvent], _) = match dice.below(3) {
+            0 => {
+                let reason = Some("an operator said so".into());
+                let events = &[TaskEvent::Cancelled, TaskEvent::CancelRequested];
+                (events, client.cancel(task, reason).await)
+            }
+            1 => {
+                station.world.checker().asked_to_retry(task);
+                let (force, delay) = (dice.chance(500), dice.millis(0, 3_000));
+                let answer = client.retry_with(task, force, delay).await;
+                (&[TaskEvent::Retried], answer)
+            }
             _ => {
-                let priority = u8::try_from(dice.below(11)).unwrap_or(0);
-                Write::Prioritise(task, Priority::new(priority)?)
+                let priority = Priority::new(u8::try_from(dice.below(11)).unwrap_or(0))?;
+                let answer = client.prioritise(task, priority).await;
+                (&[TaskEvent::Amended], answer)
             }
         };
-        let commit = Commit::of(write).id(dice.ids().commit());
-        match station.commit(&commit).await {
-            // What a task is may not allow it, and it may be gone.
-            Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
+        match answer {
+            Ok(effect) => station.world.checker().affected(task, events, effect),
+            // What a task is may not allow it, and it may be gone. To ask once more after the
+            // client has lost patience would be another request.
+            Err(Error::Conflict(_) | Error::NotFound(_) | Error::Unavailable(_)) => {}
             Err(error) => return Err(error),
         }
     }

@@ -20,10 +20,19 @@ pub(crate) const KINDS: [&str; 7] = [
     "plain", "flaky", "slow", "snoozer", "panicky", "spawner", "poison",
 ];
 
+/// What is to be done, in one way or the other.
+#[derive(Clone, Debug)]
+pub(crate) enum Deed {
+    /// The client submits each of these on its own.
+    Submit(Vec<NewTask>),
+    /// All or nothing.
+    Commit(Commit),
+}
+
 /// One thing to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    pub(crate) commit: Commit,
+    pub(crate) deed: Deed,
     /// The group it opens, with what runs when that drains.
     pub(crate) opens: Option<(GroupId, TaskId)>,
     /// The group that has everything it will ever have once this is done.
@@ -31,9 +40,9 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    fn of(commit: Commit) -> Self {
+    fn of(deed: Deed) -> Self {
         Self {
-            commit,
+            deed,
             opens: None,
             completes: None,
         }
@@ -64,12 +73,18 @@ impl Orders {
             if self.dice.chance(150) {
                 self.group(number, &mut orders)?;
             } else {
-                let mut commit = Commit::new();
-                for _ in 0..self.dice.range(1, 3) {
-                    let task = self.task()?;
-                    commit = commit.write(Write::Submit(Box::new(self.with_key(task)?)));
-                }
-                orders.push(Order::of(commit));
+                let tasks = (0..self.dice.range(1, 3)).map(|_| self.with_key(self.task()?));
+                let tasks = tasks.collect::<Result<Vec<_>, Invalid>>()?;
+                orders.push(Order::of(if self.dice.chance(300) {
+                    Deed::Commit(
+                        tasks
+                            .into_iter()
+                            .map(submit)
+                            .fold(Commit::new(), Commit::write),
+                    )
+                } else {
+                    Deed::Submit(tasks)
+                }));
             }
         }
         Ok(orders)
@@ -90,18 +105,20 @@ impl Orders {
         if dice.chance(300) {
             new = new.on_first_failure(self.plain()?);
         }
-        let mut open = Order::of(Commit::of(Write::OpenGroup(Box::new(new))));
+        let mut open = Order::of(Deed::Commit(Commit::of(Write::OpenGroup(Box::new(new)))));
         open.opens = opens;
         orders.push(open);
         for _ in 0..size {
-            let member = Write::Submit(Box::new(self.task()?.group(id.clone())));
-            match orders.last_mut() {
-                Some(order) if dice.chance(500) => order.commit.writes.push(member),
-                _ => orders.push(Order::of(Commit::of(member))),
+            let member = self.task()?.group(id.clone());
+            let together = dice.chance(500);
+            match orders.last_mut().map(|order| &mut order.deed) {
+                Some(Deed::Commit(commit)) if together => commit.writes.push(submit(member)),
+                Some(Deed::Submit(tasks)) if together => tasks.push(member),
+                _ => orders.push(Order::of(Deed::Submit(vec![member]))),
             }
         }
         if !counted {
-            orders.push(Order::of(Commit::of(Write::Seal(id.clone()))));
+            orders.push(Order::of(Deed::Commit(Commit::of(Write::Seal(id.clone())))));
         }
         if let Some(last) = orders.last_mut() {
             last.completes = Some(id);
@@ -184,4 +201,8 @@ impl Orders {
         ]);
         Ok(task.key_with(key, lifetime, on_conflict))
     }
+}
+
+fn submit(task: NewTask) -> Write {
+    Write::Submit(Box::new(task))
 }

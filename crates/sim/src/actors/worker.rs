@@ -67,6 +67,12 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
                 let most = usize::try_from(dice.range(1, 2)).unwrap_or(1);
                 builder = builder.concurrency_of(kind, most);
             }
+            if dice.chance(300) {
+                let dice = dice.clone();
+                builder = builder.backoff(kind, move |_, _| {
+                    dice.chance(700).then(|| dice.millis(0, 8_000))
+                });
+            }
         }
     }
     let (lease, soft, hard) = (

@@ -6,7 +6,7 @@ use plimsoll_core::change::{Entry, TaskEvent};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{
     ChangePage, Changes, Claim, Claimed, Commit, Outcome, Receipt, Settle, Start, SubmitOutcome,
-    Write,
+    Submitted, Write,
 };
 use plimsoll_core::task::{Holder, Status, Verb, WorkerId};
 use plimsoll_core::{Error, Position, Result, TaskId};
@@ -41,12 +41,7 @@ impl Checker {
                         self.settled(settle, *status, receipt);
                     }
                     (Write::Submit(new), Outcome::Submitted(submitted)) => {
-                        let created = submitted.outcome == SubmitOutcome::Created;
-                        if created && submitted.id != new.id {
-                            let name = self.name(new.id);
-                            self.blame("acknowledged", format!("{name} was created as another"));
-                        }
-                        self.submitted(submitted.id);
+                        self.submitted(new.id, submitted);
                     }
                     _ => {}
                 }
@@ -54,7 +49,13 @@ impl Checker {
         }
     }
 
-    fn submitted(&mut self, id: TaskId) {
+    /// Somebody was told what became of a task that it submitted.
+    pub(crate) fn submitted(&mut self, new: TaskId, submitted: &Submitted) {
+        let id = submitted.id;
+        if submitted.outcome == SubmitOutcome::Created && id != new {
+            let name = self.name(new);
+            self.blame("acknowledged", format!("{name} was created as another"));
+        }
         self.acknowledged.insert(id);
         if !self.tasks.contains_key(&id) {
             let name = self.name(id);

@@ -78,7 +78,12 @@ impl Checker {
             return Some(format!("now {now}: {}", words.join("; ")));
         }
         let open = (self.groups.iter()).find(|(_, group)| group.complete && !group.drained);
-        open.map(|(id, group)| format!("{id} has not drained in generation {}", group.generation))
+        let open = open
+            .map(|(id, group)| format!("{id} has not drained in generation {}", group.generation));
+        open.or_else(|| {
+            let awaited = self.awaited.first()?;
+            Some(format!("somebody still waits for {}", self.name(*awaited)))
+        })
     }
 
     /// Whether anything has not ended.

@@ -81,6 +81,7 @@ impl Checker {
             let name = self.name(change.id);
             return self.blame(rule, format!("{name}: {wrong}"));
         }
+        model.changed_at = self.now;
         let holder = model.holder.clone();
         if let Some(after_failure) = model.failure_task(change) {
             let submits = |change: &Change| {
@@ -97,6 +98,9 @@ impl Checker {
         }
         if let Some(group) = &change.group {
             self.member(group, change);
+        }
+        if change.event == TaskEvent::Retried {
+            self.look_at_retry(change.id);
         }
         if change.event == TaskEvent::Claimed {
             if let Some(holder) = holder {

@@ -10,7 +10,7 @@
 //! | `failures` | a task has failed more often than it may, or for good without its failure task |
 //! | `order` | a claim passes over a task of the same lane that comes first |
 //! | `effects` | something that a handler wrote was taken under another fence than the current one, or twice |
-//! | `unasked` | an attempt was ended by a holder that did not ask for it |
+//! | `unasked` | an attempt was ended by a holder that did not ask for it, or a task was made to run again more often than operators asked |
 //! | `acknowledged` | an answer says something that did not happen |
 //! | `hidden` | a worker holds a task and does not know, or ended properly and holds one |
 //! | `reliance` | a handler may rely on its lease by its own clock, and has none; or it works on after its lease ran out, in a process that could have stopped it |
@@ -20,7 +20,8 @@
 //! | `subscription` | a reader of history misses, repeats or reorders something |
 //! | `counts` | counts are not what there is |
 //! | `lost` | an acknowledged task is gone before its end |
-//! | `ends` | something does not end in time once nothing goes wrong |
+//! | `waits` | who waits for a task is answered something else than an end that it had come to since, or that it is gone though it is not, or late |
+//! | `ends` | something does not end in time once nothing goes wrong, or who waits for it is not answered |
 //! | `livelock`, `panic`, `gave up` | an actor spins, panics, or ends with an error |
 
 mod answers;
@@ -28,6 +29,7 @@ mod ending;
 mod groups;
 mod history;
 mod model;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -90,6 +92,13 @@ pub(crate) struct Checker {
     /// The claims that workers were told of.
     known: BTreeSet<(Incarnation, TaskId, Fence)>,
     acknowledged: BTreeSet<TaskId>,
+    /// The tasks that somebody waits for.
+    awaited: BTreeSet<TaskId>,
+    /// How often operators asked for a task to run again, less how often it was made to. A refusal
+    /// takes nothing back: the same request may still arrive late, and be taken then.
+    retries_asked: BTreeMap<TaskId, u32>,
+    /// Since when nothing goes wrong.
+    pub(crate) calm_since: Option<Duration>,
     /// Whether a lease may run out: something goes wrong in this run.
     expiries_expected: bool,
     /// Whether the wall clock may pass over a lease that its holder relies on.
@@ -118,6 +127,9 @@ impl Checker {
             overdue: BTreeSet::new(),
             known: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            retries_asked: BTreeMap::new(),
+            calm_since: (!expiries_expected).then_some(Duration::ZERO),
             expiries_expected,
             clock_jumps,
             now: Duration::ZERO,

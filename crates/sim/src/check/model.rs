@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use plimsoll_core::change::{TaskChange, TaskEvent};
 use plimsoll_core::task::{Lane, Priority, Status, Task, WorkerId};
@@ -26,6 +27,8 @@ pub(super) struct Model {
     defeats: u32,
     /// Fences that an operator revoked.
     pub(super) revoked: BTreeSet<Fence>,
+    /// When it changed last.
+    pub(super) changed_at: Duration,
     /// The store has removed it.
     pub(super) gone: bool,
     // Below: from the row.
@@ -48,6 +51,7 @@ impl Model {
             on_failure: row.spec.on_failure.as_ref().map(|task| task.id),
             defeats: 0,
             revoked: BTreeSet::new(),
+            changed_at: Duration::ZERO,
             gone: false,
             key: row.spec.key.as_ref().map(|(key, _)| key.clone()),
             place: (Reverse(row.priority), row.runnable_at, row.id()),
