@@ -16,6 +16,7 @@ use plimsoll_core::{Error, Result, TaskId};
 
 use super::Station;
 use super::orders::{Deed, Order};
+use crate::trace::error_word;
 
 /// What a submitter has to do, and how far it is. It survives crashes.
 #[derive(Debug)]
@@ -129,8 +130,12 @@ fn is_key_taken(error: &Error) -> bool {
     matches!(error, Error::Conflict(conflict) if matches!(**conflict, Conflict::KeyTaken { .. }))
 }
 
-/// Waits until the task has ended. Some lose patience at times, and begin again.
+/// Waits until the task has ended. Some lose patience at times, and begin again; a few come so late
+/// that it may have been removed.
 async fn wait(station: &Station, to_do: &ToDo, id: TaskId) {
+    if station.dice.chance(10) {
+        station.pause(0, 600_000).await;
+    }
     let impatient = station.dice.chance(300);
     loop {
         let since = station.world.checker().waits(id);
@@ -138,8 +143,8 @@ async fn wait(station: &Station, to_do: &ToDo, id: TaskId) {
             biased;
             answer = station.tasks.wait(id) => {
                 station.world.say(&station.who, |aliases| {
-                    let status = answer.as_ref().map(|task| task.status);
-                    format!("waited for {} -> {status:?}", aliases.of(id))
+                    let end = answer.as_ref().map_or_else(error_word, |task| task.status.to_string());
+                    format!("waited for {} -> {end}", aliases.of(id))
                 });
                 station.world.checker().waited(id, since, &answer);
                 to_do.awaited().remove(&id);
