@@ -375,10 +375,11 @@ fn fair() -> Result<(), Failed> {
     assert_eq!(first.as_deref(), Some("busy"));
     assert_eq!(between.len(), WRITES);
     assert!(between.iter().sum::<u64>() > 0, "nobody else wrote");
-    // Each transaction of the other process is one entry of the history. It gets its turn, too.
-    let median = between[WRITES / 2];
+    // Each transaction of the other process is one entry of the history: they take turns. Whoever
+    // asks at the right moment, without turns, gets the file twice or six times in a row.
+    let turns = between.iter().filter(|others| **others == 1).count();
     assert!(
-        median <= 4,
+        turns >= WRITES * 8 / 10,
         "transactions of the other in between: {between:?}"
     );
     Ok(())
