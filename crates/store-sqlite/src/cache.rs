@@ -11,6 +11,7 @@ use plimsoll_core::task::Task;
 use rusqlite::Connection;
 
 use crate::error::Answer;
+use crate::lanes::Lanes;
 use crate::schema;
 
 /// How many bytes of tasks are kept, about.
@@ -28,11 +29,13 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Forgets everything if another connection has written since. Called under the write lock.
-    pub(crate) fn validate(&mut self, connection: &Connection) -> Answer<()> {
+    /// Forgets everything, the lanes too, if another connection has written since. Called under the
+    /// write lock.
+    pub(crate) fn validate(&mut self, lanes: &mut Lanes, connection: &Connection) -> Answer<()> {
         let version = data_version(connection)?;
         if self.version != Some(version) {
             self.clear();
+            lanes.clear();
             // Whoever wrote may have been a newer program.
             schema::check_version(connection)?;
             self.version = Some(version);

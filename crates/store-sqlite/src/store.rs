@@ -26,7 +26,7 @@ use crate::overlay::Overlay;
 use crate::readers::Readers;
 use crate::transaction::Transaction;
 use crate::watch::Watching;
-use crate::writer::Writer;
+use crate::writer::{Writer, unanswered};
 use crate::{read, rows};
 
 /// About what a call, and each of its writes, costs beside the bytes it carries.
@@ -345,8 +345,4 @@ fn size(exchange: &Exchange) -> usize {
         Pick::Ids(ids) => ids.len(),
     });
     CALL_BYTES * (1 + renewed + claimed) + writes
-}
-
-fn unanswered() -> Error {
-    Error::Corrupt("the writer did not answer what was asked".into())
 }

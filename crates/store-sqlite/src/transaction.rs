@@ -33,8 +33,6 @@ pub(crate) struct Transaction<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) cache: &'a mut Cache,
     lanes: &'a mut Lanes,
-    /// Whether the numbers of lanes were found to be valid in this transaction.
-    lanes_are_valid: bool,
     /// Lanes that this transaction has made: forgotten if it fails.
     new_lanes: Vec<(i64, Lane)>,
     /// What is new and waits for the end of the transaction.
@@ -102,7 +100,6 @@ impl<'a> Transaction<'a> {
             limits,
             cache,
             lanes,
-            lanes_are_valid: false,
             new_lanes: Vec::new(),
             overlay: Overlay::default(),
             namespaces: BTreeMap::new(),
@@ -327,10 +324,6 @@ impl<'a> Transaction<'a> {
 
     /// The number of a lane, which is new if need be.
     pub(crate) fn lane(&mut self, ns: i64, lane: &Lane) -> Answer<i64> {
-        if !self.lanes_are_valid {
-            self.lanes.validate(self.connection)?;
-            self.lanes_are_valid = true;
-        }
         if let Some(number) = self.lanes.get(ns, lane) {
             return Ok(number);
         }

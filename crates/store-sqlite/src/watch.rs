@@ -8,6 +8,7 @@ use std::time::Duration;
 use plimsoll_core::{Result, Revision};
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::cache::data_version;
 use crate::codec::unsigned;
 use crate::config::Config;
 use crate::error::Answer;
@@ -53,7 +54,7 @@ fn after_writes(
     threads::start(name, move || {
         let mut seen = None;
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(poll) {
-            let looked = version(&connection).and_then(|now| {
+            let looked = data_version(&connection).and_then(|now| {
                 if seen != Some(now) {
                     act(&connection)?;
                     seen = Some(now);
@@ -66,10 +67,6 @@ fn after_writes(
         }
     })?;
     Ok(end)
-}
-
-fn version(connection: &Connection) -> Answer<i64> {
-    Ok(connection.pragma_query_value(None, "data_version", |row| row.get(0))?)
 }
 
 fn look(connection: &Connection, hints: &Hints) -> Answer<()> {

@@ -166,7 +166,8 @@ impl Writer {
     }
 }
 
-fn unanswered() -> Error {
+/// A call without its answer, which no call is.
+pub(crate) fn unanswered() -> Error {
     Error::Corrupt("the writer did not answer what was asked".into())
 }
 
@@ -255,7 +256,7 @@ impl Thread {
         group: &mut Group,
         queue: Option<&mut Queue>,
     ) -> Result<Vec<Told>, (Fault, Applied)> {
-        if let Err(fault) = self.cache.validate(&self.connection) {
+        if let Err(fault) = self.cache.validate(&mut self.lanes, &self.connection) {
             self.roll_back();
             return Err((fault, Applied::No));
         }

@@ -38,8 +38,7 @@ pub trait FromTask: Sized {
     fn from_task(context: &Context) -> Result<Self, Failure>;
 
     /// Whether a worker with these states can ever provide it. Checked when the worker is built.
-    fn check(states: &States) -> Result<(), Invalid> {
-        let _ = states;
+    fn check(_states: &States) -> Result<(), Invalid> {
         Ok(())
     }
 }
