@@ -211,6 +211,21 @@ mod tests {
         steps.into_iter().filter(found).collect()
     }
 
+    /// Finished tasks that were kept long enough are found by status and age, and a page begins
+    /// where the one before ended.
+    #[test]
+    fn what_was_kept_is_found_by_an_index() {
+        let connection = Connection::open_in_memory().expect("a database");
+        let schema = include_str!("../sql/schema.sql");
+        connection.execute_batch(schema).expect("the tables");
+        let steps = plan(&connection, crate::read::KEPT);
+        let [by_age] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert!(by_age.contains("COVERING INDEX done_by_age"), "{by_age}");
+        assert!(by_age.contains("(removable_from,lane,id)>"), "{by_age}");
+    }
+
     /// What is old is found by its age alone, and removed by its whole key; nothing is sorted.
     #[test]
     fn what_is_old_is_found_by_an_index() {

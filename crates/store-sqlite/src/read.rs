@@ -14,6 +14,7 @@ use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{Error, Fence, IdempotencyKey, Key, Name, Position, TaskId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
+use crate::claim::readable;
 use crate::codec::{Id, decode, signed, status_code, status_from, timestamp, unsigned};
 use crate::error::{Answer, Fault};
 use crate::rows::{self, DONE_COLUMNS, TASK_COLUMNS};
@@ -77,12 +78,20 @@ pub(crate) fn scan(
     Ok(Ok(pager.finish()))
 }
 
-pub(crate) fn list(connection: &Connection, ns: i64, list: &List) -> Read<Page<Task>> {
+pub(crate) fn list(
+    connection: &Connection,
+    ns: i64,
+    list: &List,
+    now: Timestamp,
+) -> Read<Page<Task>> {
     match &list.selector {
         Selector::Lane(lane, status) => list_lane(connection, ns, lane, *status, list),
         Selector::Group(group) => list_ids(connection, ns, MEMBERS, group.as_str(), list),
         Selector::Owner(owner) => list_ids(connection, ns, OWNERS, owner.as_str(), list),
         Selector::Key(prefix) => list_keys(connection, ns, prefix.as_str(), list),
+        Selector::KeptFor(status, age) => {
+            list_kept(connection, ns, *status, now.saturating_minus(*age), list)
+        }
     }
 }
 
@@ -222,6 +231,54 @@ fn list_keys(connection: &Connection, ns: i64, prefix: &str, list: &List) -> Rea
         show(&mut pager, rows::task(connection, ns, id)?, list);
     }
     Ok(Ok(pager.finish()))
+}
+
+/// Finished tasks by when retention began to count for them. Inputs: 1 namespace, 2 status, 3 the
+/// youngest moment, 4 to 6 the place of the last one: its moment, lane and id.
+pub(crate) const KEPT: &str = "SELECT removable_from, lane, id FROM done INDEXED BY done_by_age \
+     WHERE ns = ?1 AND status = ?2 AND removable_from <= ?3 \
+     AND (removable_from, lane, id) > (?4, ?5, ?6) ORDER BY removable_from, lane, id";
+
+/// What cannot be read is left out: it must not keep others from being found.
+fn list_kept(
+    connection: &Connection,
+    ns: i64,
+    status: Status,
+    cutoff: Timestamp,
+    list: &List,
+) -> Read<Page<Task>> {
+    let mut last = ours!(Cursor::place(
+        list.cursor.as_ref(),
+        &list.scope(),
+        kept_place
+    ));
+    let (at, lane, id) = last.unwrap_or((i64::MIN, i64::MIN, TaskId::from_u128(0)));
+    let mut statement = connection.prepare_cached(KEPT)?;
+    let mut found = statement.query(params![
+        ns,
+        status_code(status),
+        cutoff.as_micros(),
+        at,
+        lane,
+        Id::from(id)
+    ])?;
+    let mut pager = Pager::new(list.scope(), list.limit);
+    while let Some(row) = found.next()? {
+        if pager.is_full(last.map(|(at, lane, id)| format!("{at} {lane} {id}"))) {
+            break;
+        }
+        let id = row.get::<_, Id>(2)?.task();
+        last = Some((row.get(0)?, row.get(1)?, id));
+        show(&mut pager, readable(rows::task(connection, ns, id))?, list);
+    }
+    Ok(Ok(pager.finish()))
+}
+
+/// Where a task stands among those that were kept.
+fn kept_place(text: &str) -> Option<(i64, i64, TaskId)> {
+    let mut parts = text.splitn(3, ' ');
+    let (at, lane) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some((at, lane, TaskId::parse(parts.next()?).ok()?))
 }
 
 pub(crate) fn counts(connection: &Connection, ns: i64, counts: &Counts) -> Answer<Vec<LaneCounts>> {

@@ -194,7 +194,8 @@ impl Store for SqliteStore {
 
     async fn list(&self, list: List) -> Result<Page<Task>> {
         self.check(&list)?;
-        self.read(move |connection, ns| read::list(connection, ns, &list))
+        let now = self.file.clock.now();
+        self.read(move |connection, ns| read::list(connection, ns, &list, now))
             .await?
     }
 

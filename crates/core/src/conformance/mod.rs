@@ -84,6 +84,7 @@ mod group_members;
 mod groups;
 mod guards;
 mod interests;
+mod kept;
 mod key_lifetimes;
 mod keys;
 mod leases;
@@ -214,6 +215,7 @@ pub fn cases() -> Vec<Case> {
         logs::cases(),
         lists::cases(),
         list_filters::cases(),
+        kept::cases(),
         counts::cases(),
         changes::cases(),
         changes_of_records::cases(),

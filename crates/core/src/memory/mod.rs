@@ -168,7 +168,7 @@ impl Store for MemoryStore {
     }
 
     async fn list(&self, list: List) -> Result<Page<Task>> {
-        self.checked(&list)?.list(&list)
+        self.checked(&list)?.list(&list, self.clock.now())
     }
 
     async fn peek(&self, peek: Peek) -> Result<Vec<Task>> {

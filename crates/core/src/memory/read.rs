@@ -8,13 +8,13 @@ use crate::error::{NotFound, Result};
 use crate::ids::TaskId;
 use crate::limits::{PAGE_BYTES_MAX, ROWS_EXAMINED_MAX};
 use crate::memory::state::State;
-use crate::names::{IdempotencyKey, Key};
+use crate::names::{IdempotencyKey, Key, Prefix};
 use crate::record::Record;
 use crate::store::{
     ChangePage, Changes, Counts, Cursor, Get, LaneCounts, List, LogPage, Logs, Page, Pager, Scan,
     Selector, Start,
 };
-use crate::task::Task;
+use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
 fn after<T>(place: Option<T>) -> (Bound<T>, Bound<T>) {
@@ -22,6 +22,13 @@ fn after<T>(place: Option<T>) -> (Bound<T>, Bound<T>) {
         place.map_or(Bound::Unbounded, Bound::Excluded),
         Bound::Unbounded,
     )
+}
+
+/// Where a task stands among those that were kept: since when, and which it is.
+fn kept_place(text: &str) -> Option<(Timestamp, TaskId)> {
+    let (at, id) = text.split_once(' ')?;
+    let at = Timestamp::from_micros(at.parse().ok()?).ok()?;
+    Some((at, TaskId::parse(id).ok()?))
 }
 
 impl State {
@@ -60,12 +67,15 @@ impl State {
         Ok(pager.finish())
     }
 
-    pub(super) fn list(&self, list: &List) -> Result<Page<Task>> {
+    pub(super) fn list(&self, list: &List, now: Timestamp) -> Result<Page<Task>> {
         let ids = match &list.selector {
             Selector::Lane(lane, status) => self.by_lane.get(&(lane.clone(), *status)),
             Selector::Group(group) => self.by_group.get(group),
             Selector::Owner(owner) => self.by_owner.get(owner),
-            Selector::Key(_) => return self.list_by_key(list),
+            Selector::Key(prefix) => return self.list_by_key(list, prefix),
+            Selector::KeptFor(status, age) => {
+                return self.list_kept(list, *status, now.saturating_minus(*age));
+            }
         };
         let last = Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
             TaskId::parse(text).ok()
@@ -82,10 +92,24 @@ impl State {
         Ok(pager.finish())
     }
 
-    fn list_by_key(&self, list: &List) -> Result<Page<Task>> {
-        let Selector::Key(prefix) = &list.selector else {
-            return Ok(Pager::new(list.scope(), 0).finish());
-        };
+    /// Those that ended by `cutoff`, or whose keys did, in that order.
+    fn list_kept(&self, list: &List, status: Status, cutoff: Timestamp) -> Result<Page<Task>> {
+        let from = Cursor::place(list.cursor.as_ref(), &list.scope(), kept_place)?;
+        let mut pager = Pager::new(list.scope(), list.limit);
+        let finished = self.finished.get(&status);
+        let mut last = from;
+        for (ended, id) in finished.iter().flat_map(|all| all.range(after(from))) {
+            let place = last.map(|(at, id)| format!("{} {id}", at.as_micros()));
+            if *ended > cutoff || pager.is_full(place) {
+                break;
+            }
+            self.show(*id, list, &mut pager);
+            last = Some((*ended, *id));
+        }
+        Ok(pager.finish())
+    }
+
+    fn list_by_key(&self, list: &List, prefix: &Prefix) -> Result<Page<Task>> {
         let mut last = Cursor::place(list.cursor.as_ref(), &list.scope(), |text| {
             IdempotencyKey::new(text).ok()
         })?;

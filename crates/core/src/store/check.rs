@@ -11,7 +11,7 @@ use crate::names::Name;
 use crate::record::{Fields, Value, fields_size};
 use crate::store::{
     Amend, Changes, Claim, Commit, Compact, Due, Ending, FailRetry, Get, Groups, Guard, List, Logs,
-    Merge, Peek, Pick, Put, Renew, Scan, Tasks, Write,
+    Merge, Peek, Pick, Put, Renew, Scan, Selector, Tasks, Write,
 };
 use crate::task::{self, Backoff, KeyLifetime, Lane, NewTask, RetryPolicy, Status};
 
@@ -177,8 +177,23 @@ impl Check for List {
             self.filter.statuses.len(),
             Status::ALL.len(),
         )?;
-        count("filter.labels", self.filter.labels.len(), limits.fields_max)
+        count("filter.labels", self.filter.labels.len(), limits.fields_max)?;
+        match &self.selector {
+            Selector::KeptFor(status, age) => kept(*status, *age),
+            Selector::Lane(..) | Selector::Group(_) | Selector::Owner(_) | Selector::Key(_) => {
+                Ok(())
+            }
+        }
     }
+}
+
+/// How long something was kept counts from its end.
+fn kept(status: Status, age: Duration) -> Checked {
+    if !status.is_terminal() {
+        let why = "only finished tasks have been kept for a time";
+        return Err(contradiction("selector.status", why));
+    }
+    delay("selector.age", age)
 }
 
 impl Check for Logs {

@@ -106,11 +106,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Lists tasks by one indexed selector and further filters.
     ///
     /// # Promise
-    /// - Answers in id order (by key prefix: in key order), at most `limit` a page.
+    /// - Answers in id order (by key prefix: in key order; by how long they were kept: the longest
+    ///   kept first), at most `limit` a page.
     /// - A task that matches during the whole listing is answered exactly once.
     /// - A page examines a bounded number of rows and holds about 4 MiB at most: it may be short
     ///   or empty and still say where to go on.
     /// - A cursor that this store did not make for this selector answers `Invalid`.
+    /// - By how long they were kept, a task that cannot be read is left out, as it is by
+    ///   [`compact`](Self::compact): it keeps nothing else from being shown.
     async fn list(&self, list: List) -> Result<Page<Task>>;
 
     /// Shows the tasks that the next claim would take.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -182,6 +183,9 @@ pub enum Selector {
     Owner(Name),
     /// The tasks that keys with this prefix were last given to, in key order.
     Key(Prefix),
+    /// The finished tasks of a status that have been kept for at least this long, the longest kept
+    /// first: those that [`compact`](crate::Store::compact) with this duration would remove.
+    KeptFor(Status, Duration),
 }
 
 /// Which of the selected tasks to show. Everything given must hold.

@@ -231,6 +231,8 @@ impl Bulk {
                 let key = task.spec.key.as_ref();
                 key.is_some_and(|(key, _)| prefix.matches(key.as_str()))
             }
+            // It has changed since it was listed: the time it is kept for may have begun anew.
+            Selector::KeptFor(..) => false,
         }
     }
 
