@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ids::{Fence, Position, TaskId};
+use crate::lifecycle::Phase;
 use crate::names::{GroupId, IdempotencyKey, Key, Name};
 use crate::store::Guard;
 use crate::task::{Status, WorkerId};
@@ -78,6 +79,7 @@ impl Error {
     /// | `wrong_worker` | another worker, or another life of this one, holds the task |
     /// | `task_completed`, `task_failed`, `task_cancelled` | the task has ended |
     /// | `max_attempts_reached` | the task has failed as often as it may |
+    /// | `move_not_allowed` | the lifecycle of the task does not lead there |
     /// | `closed` | the store was closed |
     pub fn code(&self) -> &'static str {
         match self {
@@ -123,6 +125,7 @@ impl Conflict {
             Self::Waiting { .. } => "waiting",
             Self::NotFinished { .. } => "not_finished",
             Self::Cancelling { .. } => "cancelling",
+            Self::MoveNotAllowed { .. } => "move_not_allowed",
             Self::MaxAttemptsReached { .. } => "max_attempts_reached",
             Self::KeyTaken { .. } => "key_taken",
             Self::IdTaken { .. } => "id_taken",
@@ -158,6 +161,14 @@ fn finished(status: Status) -> &'static str {
         Status::Cancelled => "task_cancelled",
         Status::Scheduled | Status::Pending | Status::Claimed => "finished",
     }
+}
+
+fn list(phases: &[Phase]) -> String {
+    if phases.is_empty() {
+        return "nothing".to_owned();
+    }
+    let words: Vec<String> = phases.iter().map(Phase::to_string).collect();
+    words.join(", ")
 }
 
 impl From<Conflict> for Error {
@@ -334,6 +345,21 @@ pub enum Conflict {
     Cancelling {
         /// The task.
         task: TaskId,
+    },
+    /// The lifecycle of the task does not lead there.
+    #[error(
+        "task {task} cannot go from {from} to {to}; allowed: {}",
+        list(allowed)
+    )]
+    MoveNotAllowed {
+        /// The task.
+        task: TaskId,
+        /// Where it is.
+        from: Phase,
+        /// Where it was to go.
+        to: Phase,
+        /// Where it may go.
+        allowed: Vec<Phase>,
     },
     /// The task has failed as often as it may.
     #[error(

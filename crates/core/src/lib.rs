@@ -13,6 +13,7 @@
 //! | fence | grows by one on every claim of a task; a stale holder shows an older one |
 //! | attempt, failure | a claim; a claim that ended badly and counts toward the cap |
 //! | settle | to end an attempt: complete, fail, snooze, release, cancel |
+//! | lifecycle, stage | the stages that a claimed task goes through; where in it a task is |
 //! | group | a durable join: when all its members are done, it submits a task |
 //! | commit | guards and writes that happen as a whole or not at all |
 //! | revision | grows with every write of a record or task; serves guards |
@@ -41,6 +42,7 @@ pub mod decorate;
 pub mod error;
 pub mod group;
 pub mod ids;
+pub mod lifecycle;
 pub mod limits;
 pub mod log;
 pub mod memory;

@@ -22,6 +22,12 @@ pub const ERROR_BYTES_KEPT: usize = 4 * 1024;
 pub const GROUP_MAX: u64 = 1_000_000_000_000;
 /// How deep tasks may be nested in tasks by `on_failure`.
 pub const NESTING_MAX: usize = 4;
+/// How many stages a lifecycle may have.
+pub const LIFECYCLE_STAGES_MAX: usize = 64;
+/// How many moves between its stages.
+pub const LIFECYCLE_MOVES_MAX: usize = 256;
+/// About how many bytes it may take: it is stored with every task.
+pub const LIFECYCLE_BYTES_MAX: usize = 8 * 1024;
 /// How long a store remembers a commit id or a claim request, at least.
 pub const MEMORY: Duration = Duration::from_secs(10 * 60);
 /// How many rows a filtered read looks at before it answers with what it has.

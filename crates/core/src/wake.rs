@@ -26,6 +26,8 @@ pub struct Wake {
     pub history: bool,
     /// A task that somebody holds was asked to stop or was taken away.
     pub leases: bool,
+    /// A log has new lines.
+    pub logs: bool,
 }
 
 impl Wake {
@@ -59,6 +61,7 @@ impl Wake {
     pub fn absorb(&mut self, other: &Self) {
         self.history |= other.history;
         self.leases |= other.leases;
+        self.logs |= other.logs;
         self.any_lane |= other.any_lane;
         if !self.any_lane {
             self.lanes.extend(other.lanes.iter().cloned());

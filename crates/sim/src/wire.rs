@@ -82,6 +82,7 @@ impl Wire {
                     any_lane: true,
                     history: true,
                     leases: true,
+                    logs: true,
                     ..Wake::default()
                 });
             }

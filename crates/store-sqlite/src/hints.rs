@@ -65,6 +65,7 @@ fn everything() -> Wake {
         any_lane: true,
         history: true,
         leases: true,
+        logs: true,
         ..Wake::default()
     }
 }

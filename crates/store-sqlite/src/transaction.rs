@@ -345,6 +345,7 @@ impl<'a> Transaction<'a> {
     fn append_line(&mut self, ns: i64, task: TaskId, line: &Line, now: Timestamp) -> Answer<()> {
         let pending = self.pending(ns, now)?;
         pending.lines += 1;
+        pending.wake.logs = true;
         let number = pending.lines;
         self.connection
             .prepare_cached("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")?

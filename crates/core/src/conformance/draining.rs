@@ -231,6 +231,7 @@ async fn the_follow_up_is_submitted_as_it_was_defined(w: World) -> Result<()> {
         trace: then.trace,
         created_at: w.now(),
         born: found.spec.born,
+        lifecycle: then.lifecycle,
     };
     assert_eq!(*found.spec, spec);
     let state = (found.status, found.priority, found.runnable_at);

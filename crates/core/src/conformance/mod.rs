@@ -88,6 +88,7 @@ mod kept;
 mod key_lifetimes;
 mod keys;
 mod leases;
+mod lifecycles;
 mod list_filters;
 mod lists;
 mod logs;
@@ -212,6 +213,7 @@ pub fn cases() -> Vec<Case> {
         draining::cases(),
         nested_groups::cases(),
         reopened_groups::cases(),
+        lifecycles::cases(),
         logs::cases(),
         lists::cases(),
         list_filters::cases(),

@@ -56,6 +56,7 @@ pub(super) fn as_submitted(new: &NewTask, now: Timestamp, revision: Revision) ->
         trace: new.trace.clone(),
         created_at: now,
         born: revision,
+        lifecycle: new.lifecycle.clone(),
     };
     let state = TaskState {
         status: Status::Pending,

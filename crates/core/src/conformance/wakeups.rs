@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::conformance::world::{World, complete, lane};
-use crate::conformance::writes::retry;
+use crate::conformance::writes::{log, retry};
 use crate::error::Result;
+use crate::log::{Level, NewLine};
 use crate::store::StoreExt;
 use crate::wake::{Listener, Wake};
 
@@ -13,6 +14,7 @@ cases!["wakeups":
     a_listener_hears_that_a_task_became_runnable,
     a_listener_hears_that_a_holder_was_asked_to_stop_or_lost_its_task,
     a_listener_hears_of_new_history,
+    a_listener_hears_of_new_lines_in_a_log,
     every_listener_hears_for_itself,
 ];
 
@@ -59,6 +61,15 @@ async fn a_listener_hears_of_new_history(w: World) -> Result<()> {
     let mut listener = w.store.wakeups();
     w.store.settle(held, complete()).await?;
     hear(&mut listener, |wake| wake.history).await;
+    Ok(())
+}
+
+async fn a_listener_hears_of_new_lines_in_a_log(w: World) -> Result<()> {
+    let (_, held) = w.claimed(w.new_task("work")).await?;
+    let mut listener = w.store.wakeups();
+    let line = NewLine::new(w.ids.line(), Level::Info, "new");
+    w.store.write(log(&held, &[line])).await?;
+    hear(&mut listener, |wake| wake.logs).await;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::decide::{Moment, RowId, Rows, group, record, submit, task};
 use crate::error::{Conflict, Error, Invalid, LeaseLost, Result};
 use crate::group::{Group, NewGroup};
 use crate::ids::{Revision, TaskId};
-use crate::log::Line;
+use crate::log::{Line, NewLine};
 use crate::names::GroupId;
 use crate::store::{
     Commit, GroupCounts, Guard, Log, Merge, Outcome, Receipt, Settle, SubmitOutcome, Submitted,
@@ -612,8 +612,12 @@ fn apply_log(log: &Log, draft: &mut Draft<'_>) -> Step<Outcome> {
     task::held(&task, &log.holder)?;
     let at = draft.moment.now;
     draft.lines.extend(log.lines.iter().map(|line| {
+        let stage = line.stage.as_ref().or(task.stage.as_ref());
         let line = Line {
-            line: line.clone(),
+            line: NewLine {
+                stage: stage.cloned(),
+                ..line.clone()
+            },
             fence: log.holder.fence,
             at,
         };

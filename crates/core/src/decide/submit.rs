@@ -159,6 +159,7 @@ pub fn create(
         trace: new.trace.clone(),
         created_at: now,
         born: moment.revision,
+        lifecycle: new.lifecycle.clone(),
     };
     let state = TaskState {
         status,

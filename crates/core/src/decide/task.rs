@@ -6,6 +6,7 @@ use crate::change::TaskEvent;
 use crate::decide::Moment;
 use crate::error::{Conflict, Invalid, LeaseLost, Lost, Result};
 use crate::ids::{Fence, Jitter, TaskId};
+use crate::lifecycle::{Lifecycle, Phase};
 use crate::limits::{ERROR_BYTES_KEPT, ERRORS_KEPT};
 use crate::store::check::Check;
 use crate::store::{Amend, Ending, FailRetry, Renewal};
@@ -111,7 +112,8 @@ pub fn claim(
         until: lease_end(now, lease, deadline),
         deadline,
     });
-    after.stage = task.spec.first_stage.clone();
+    let first = task.spec.lifecycle.as_ref().map(Lifecycle::first);
+    after.stage = first.or(task.spec.first_stage.as_ref()).cloned();
     after.progress = None;
     after.started_at = task.started_at.or(Some(now));
     after.claimed_at = Some(now);
@@ -160,6 +162,7 @@ pub fn settle(
     let cancelling = task.cancel.clone();
     let event = match (how, cancelling) {
         (Ending::Complete { result }, _) => {
+            may_move(task, &Phase::Completed)?;
             after.result = result.clone();
             finish(&mut after, Status::Completed, None, now);
             TaskEvent::Completed
@@ -350,6 +353,7 @@ pub fn retry(task: &Task, force: bool, delay: Duration, moment: &Moment<'_>) -> 
             .into());
         }
         Status::Failed | Status::Cancelled => {
+            may_move(task, &Phase::Pending)?;
             let policy = &task.spec.retry;
             if !policy.allows(task.failures) {
                 if !force {
@@ -395,7 +399,11 @@ pub fn prioritise(task: &Task, priority: Priority, moment: &Moment<'_>) -> Resul
 pub fn amend(task: &Task, amend: &Amend, moment: &Moment<'_>) -> Result<Box<Task>> {
     held(task, &amend.holder)?;
     let mut after = Box::new(written(task, moment));
-    if let Some(stage) = &amend.stage {
+    // The stage that it is in already is no move: the answer to the first call may have been lost.
+    if let Some(stage) = &amend.stage
+        && amend.stage != task.stage
+    {
+        may_move(task, &Phase::Stage(stage.clone()))?;
         after.stage = Some(stage.clone());
     }
     if let Some(progress) = &amend.progress {
@@ -413,6 +421,23 @@ pub fn amend(task: &Task, amend: &Amend, moment: &Moment<'_>) -> Result<Box<Task
     let attributes = after.attributes.check(moment.limits);
     attributes.map_err(|invalid| Invalid::new("attributes", invalid.problem))?;
     Ok(after)
+}
+
+/// Whether the lifecycle of the task, if it has one, lets it go there.
+fn may_move(task: &Task, to: &Phase) -> Result<()> {
+    let (Some(lifecycle), Some(from)) = (&task.spec.lifecycle, Phase::of(task)) else {
+        return Ok(());
+    };
+    if lifecycle.allows(&from, to) {
+        return Ok(());
+    }
+    Err(Conflict::MoveNotAllowed {
+        task: task.id(),
+        allowed: lifecycle.allowed(&from),
+        from,
+        to: to.clone(),
+    }
+    .into())
 }
 
 /// Whether the task can be deleted.

@@ -118,9 +118,9 @@ impl MemoryStore {
 
     fn commit_one(&self, commit: &Commit) -> Result<Receipt> {
         let mut state = self.checked(commit)?;
-        let (receipt, changes) = state.commit(commit, self.clock.now(), &self.limits)?;
+        let (receipt, wake) = state.commit(commit, self.clock.now(), &self.limits)?;
         drop(state);
-        self.shared.hub.notify(&Wake::of(&changes));
+        self.shared.hub.notify(&wake);
         Ok(receipt)
     }
 }

@@ -20,6 +20,7 @@ use crate::record::Record;
 use crate::store::{Commit, Receipt};
 use crate::task::{Lane, Priority, Status, Task};
 use crate::time::Timestamp;
+use crate::wake::Wake;
 
 /// The place of a pending task in its lane: the order in which claims take it.
 pub(super) type Place = (Reverse<Priority>, Timestamp, TaskId);
@@ -68,7 +69,7 @@ impl State {
         commit: &Commit,
         now: Timestamp,
         limits: &Limits,
-    ) -> Result<(Receipt, Vec<Change>)> {
+    ) -> Result<(Receipt, Wake)> {
         let moment = Moment {
             now,
             revision: self.revision.next(),
@@ -87,7 +88,7 @@ impl State {
             }
         };
         if applied.receipt.repeated {
-            return Ok((applied.receipt, Vec::new()));
+            return Ok((applied.receipt, Wake::default()));
         }
         self.revision = moment.revision;
         Ok(self.apply(commit.id, applied, rows, now))
@@ -121,7 +122,11 @@ impl State {
         applied: Applied,
         rows: Rows,
         now: Timestamp,
-    ) -> (Receipt, Vec<Change>) {
+    ) -> (Receipt, Wake) {
+        let wake = Wake {
+            logs: !applied.lines.is_empty(),
+            ..Wake::of(&applied.changes)
+        };
         for row in rows.records.into_written() {
             self.put_record(&row.key, row.after);
         }
@@ -141,13 +146,13 @@ impl State {
             self.append_line(task, line);
         }
         let receipt = Receipt {
-            position: self.append(applied.changes.clone(), now),
+            position: self.append(applied.changes, now),
             ..applied.receipt
         };
         if let Some(id) = commit {
             self.commits.insert(id, receipt.clone(), now);
         }
-        (receipt, applied.changes)
+        (receipt, wake)
     }
 
     fn append_line(&mut self, task: TaskId, line: Line) {

@@ -603,6 +603,12 @@ impl Check for NewTask {
         if let Some(KeyLifetime::For(lifetime)) = self.key.as_ref().map(|key| key.lifetime) {
             between("key.lifetime", lifetime, LEASE_MIN, DURATION_MAX)?;
         }
+        if self.lifecycle.is_some() && self.first_stage.is_some() {
+            return Err(contradiction(
+                "first_stage",
+                "a lifecycle says which stage is the first",
+            ));
+        }
         let Some(task) = &self.on_failure else {
             return Ok(());
         };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, Problem};
 use crate::ids::TaskId;
+use crate::lifecycle::Lifecycle;
 use crate::names::{GroupId, IdempotencyKey, Name};
 use crate::task::{Lane, RetryPolicy};
 use crate::time::Timestamp;
@@ -157,6 +158,9 @@ pub struct NewTask {
     pub on_failure: Option<Box<NewTask>>,
     /// Where its trace began, as W3C trace context.
     pub trace: Option<String>,
+    /// The stages that it goes through.
+    #[serde(default)]
+    pub lifecycle: Option<Lifecycle>,
 }
 
 impl NewTask {
@@ -177,6 +181,7 @@ impl NewTask {
             first_stage: None,
             on_failure: None,
             trace: None,
+            lifecycle: None,
         }
     }
 
@@ -260,6 +265,12 @@ impl NewTask {
         self
     }
 
+    /// With these stages: each claim puts it into the first one.
+    pub fn lifecycle(mut self, lifecycle: Lifecycle) -> Self {
+        self.lifecycle = Some(lifecycle);
+        self
+    }
+
     /// With the trace that it belongs to, as W3C trace context.
     pub fn trace(mut self, trace: impl Into<String>) -> Self {
         self.trace = Some(trace.into());
@@ -281,6 +292,7 @@ impl NewTask {
                 .map(|(name, value)| name.as_str().len() + value.as_str().len())
                 .sum::<usize>()
             + self.trace.as_ref().map_or(0, String::len)
+            + self.lifecycle.as_ref().map_or(0, Lifecycle::size)
             + self.on_failure.as_ref().map_or(0, |task| task.size())
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 use crate::ids::{Fence, Fingerprint, Incarnation, Revision, TaskId};
+use crate::lifecycle::Lifecycle;
 use crate::names::{GroupId, IdempotencyKey, Name};
 use crate::record::Fields;
 use crate::task::{KeyLifetime, NewTask, Priority, RetryPolicy, Status};
@@ -113,6 +114,9 @@ pub struct TaskSpec {
     pub created_at: Timestamp,
     /// The revision that created it: tells it from another one that had the same id before.
     pub born: Revision,
+    /// The stages that it goes through.
+    #[serde(default)]
+    pub lifecycle: Option<Lifecycle>,
 }
 
 /// A task as it is now: what never changes of it, and what does.
@@ -231,6 +235,7 @@ impl Task {
         let bodies = [self.result.as_ref(), self.checkpoint.as_ref()];
         spec.payload.len()
             + spec.on_failure.as_ref().map_or(0, |task| task.size())
+            + spec.lifecycle.as_ref().map_or(0, Lifecycle::size)
             + labels
                 .map(|(name, value)| name.as_str().len() + value.as_str().len())
                 .sum::<usize>()

@@ -9,6 +9,7 @@
 mod commits;
 mod diagram;
 mod groups;
+mod lifecycles;
 mod records;
 mod submits;
 mod tasks;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::decide::submit::{self, Submission};
 use plimsoll_core::error::{Conflict, Error};
 use plimsoll_core::ids::Fingerprint;
+use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::SubmitOutcome;
 use plimsoll_core::task::{
     Due, KeyLifetime, KeyRequest, Lane, NewTask, OnConflict, Priority, RetryPolicy, Status, Task,
@@ -247,6 +248,7 @@ fn everything() -> NewTask {
         first_stage: Some(name("reading")),
         on_failure: Some(Box::new(task(TaskId::from_u128(5), "alarm"))),
         trace: Some("00-trace".into()),
+        lifecycle: Some(Lifecycle::row(["reading", "writing"]).unwrap()),
         ..task(NEW, "same")
     }
 }
@@ -273,6 +275,7 @@ fn a_new_task_is_what_was_submitted_and_nothing_more() {
         trace: new.trace.clone(),
         created_at: at(NOW),
         born: m.revision,
+        lifecycle: new.lifecycle.clone(),
     };
     let state = TaskState {
         status: Status::Pending,

@@ -17,6 +17,7 @@ use plimsoll_core::{Fence, Incarnation, Invalid, Result, Revision, TaskId, Times
 use proptest::prelude::*;
 
 mod clocks;
+mod invariants;
 mod settling;
 mod table;
 mod transitions;

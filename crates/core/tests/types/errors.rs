@@ -3,6 +3,7 @@
 use plimsoll_core::error::{
     Applied, Conflict, Error, Invalid, LeaseLost, Lost, NotFound, Problem, Unavailable,
 };
+use plimsoll_core::lifecycle::Phase;
 use plimsoll_core::store::Guard;
 use plimsoll_core::task::{Holder, Status};
 use plimsoll_core::{Fence, GroupId, IdempotencyKey, Key, Name, Position, Revision};
@@ -122,6 +123,24 @@ pub(crate) fn conflicts() -> Result<Vec<(Conflict, &'static str)>, Invalid> {
                 due_at: at(60),
             },
             "task ID is due at 1970-01-01T00:01:00Z",
+        ),
+        (
+            Conflict::MoveNotAllowed {
+                task,
+                from: Phase::Stage(field.clone()),
+                to: Phase::Completed,
+                allowed: vec![Phase::Failed, Phase::Cancelled],
+            },
+            "task ID cannot go from f to completed; allowed: failed, cancelled",
+        ),
+        (
+            Conflict::MoveNotAllowed {
+                task,
+                from: Phase::Cancelled,
+                to: Phase::Pending,
+                allowed: Vec::new(),
+            },
+            "task ID cannot go from cancelled to pending; allowed: nothing",
         ),
         (
             Conflict::Waiting { task, on: task },

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll_core::error::Invalid;
 use plimsoll_core::ids::Fingerprint;
+use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::record::{Record, fields};
 use plimsoll_core::task::{
     AttemptError, Backoff, CancelRequest, Due, FailureKind, KeyLifetime, Lane, Lease, NewTask,
@@ -42,6 +43,7 @@ pub(crate) fn new_task(number: u128) -> Result<NewTask, Invalid> {
     task.attempt_timeout = Some(Duration::from_nanos(1));
     task.first_stage = Some(Name::new("validating")?);
     task.trace = Some("00-trace".into());
+    task.lifecycle = Some(Lifecycle::row(["one", "two"])?);
     let inner = NewTask::new(id(number + 1), Lane::new("queue", "kind")?, "");
     task.on_failure = Some(Box::new(inner));
     Ok(task)
@@ -66,6 +68,7 @@ pub(crate) fn task() -> Result<Task, Invalid> {
         trace: new.trace,
         created_at: Timestamp::MIN,
         born: Revision::new(u64::MAX),
+        lifecycle: new.lifecycle,
     };
     let state = TaskState {
         status: Status::Claimed,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use plimsoll_core::change::{Change, GroupEvent, Removal, TaskChange, TaskEvent};
 use plimsoll_core::group::Group;
 use plimsoll_core::ids::Fingerprint;
+use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::log::{ExecutionStep, Level, Line, NewLine};
 use plimsoll_core::record::{Fields, Record, fields};
 use plimsoll_core::store::{GroupCounts, Outcome, Receipt, SubmitOutcome, Submitted};
@@ -159,6 +160,7 @@ fn new_task(due: Due, lifetime: KeyLifetime, on_conflict: OnConflict) -> Result<
         first_stage: Some(Name::new("stage")?),
         on_failure: Some(Box::new(NewTask::new(TaskId::from_u128(3), lane()?, ""))),
         trace: Some("trace".into()),
+        lifecycle: Some(Lifecycle::row(["one", "two"])?),
     })
 }
 
@@ -199,6 +201,7 @@ fn spec(lifetime: KeyLifetime, backoff: Backoff) -> Result<TaskSpec, Invalid> {
         trace: Some("trace".into()),
         created_at: at(9),
         born: Revision::new(10),
+        lifecycle: Some(Lifecycle::row(["one", "two"])?),
     })
 }
 
