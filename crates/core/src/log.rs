@@ -1,5 +1,7 @@
 //! Job logs: what a task said while it ran.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -109,4 +111,63 @@ pub struct Line {
     pub fence: Fence,
     /// When the store appended it.
     pub at: Timestamp,
+}
+
+/// The steps that lines of a log report: in the order in which they first appear, each as it was
+/// reported last.
+///
+/// ```
+/// use plimsoll_core::log::Steps;
+/// let steps = Steps::default();
+/// assert!(Vec::from(steps).is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    places: BTreeMap<Name, usize>,
+    steps: Vec<ExecutionStep>,
+}
+
+impl Steps {
+    /// Takes in the next line of the log.
+    pub fn add(&mut self, line: Line) {
+        let Some(step) = line.line.step else { return };
+        match self.places.get(&step.step_id) {
+            Some(place) => self.steps[*place] = *step,
+            None => {
+                self.places.insert(step.step_id.clone(), self.steps.len());
+                self.steps.push(*step);
+            }
+        }
+    }
+}
+
+impl From<Steps> for Vec<ExecutionStep> {
+    fn from(steps: Steps) -> Self {
+        steps.steps
+    }
+}
+
+/// The text in no more than this many bytes: its beginning and its end, with a note of how much was
+/// left out between them.
+///
+/// ```
+/// use plimsoll_core::log::cut_middle;
+/// let text = format!("begin{}end", "-".repeat(100));
+/// assert_eq!(cut_middle(&text, 40), "begin--\n[77 bytes left out]\n---------end");
+/// ```
+pub fn cut_middle(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let note = |bytes: usize| format!("\n[{bytes} bytes left out]\n");
+    let room = max.saturating_sub(note(text.len()).len());
+    let head = text.floor_char_boundary(room / 3);
+    // The end says more: that is where a command tells why it failed.
+    let tail = text.ceil_char_boundary(text.len() - (room - head.min(room)));
+    let mut cut = String::with_capacity(max);
+    cut.push_str(&text[..head]);
+    cut.push_str(&note(tail - head));
+    cut.push_str(&text[tail..]);
+    cut.truncate(cut.floor_char_boundary(max));
+    cut
 }

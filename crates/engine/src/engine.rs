@@ -1,9 +1,13 @@
 //! What everything in here works with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::{Ids, Store};
+use plimsoll_core::lifecycle::Lifecycle;
+use plimsoll_core::store::Write;
+use plimsoll_core::task::NewTask;
+use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::tasks::{Tail, Tasks};
 use crate::worker::{Worker, WorkerBuilder};
@@ -26,6 +30,7 @@ pub struct Engine {
     ids: Ids,
     /// Follows the history for all who wait for tasks.
     tail: Arc<Tail>,
+    lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
 }
 
 impl Engine {
@@ -43,6 +48,53 @@ impl Engine {
             clock,
             ids,
             tail: Arc::default(),
+            lifecycles: Arc::default(),
+        }
+    }
+
+    /// With a lifecycle for all tasks of a kind that are submitted with this engine from now on. A
+    /// task that has one of its own, or a first stage, keeps that.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_core::lifecycle::Lifecycle;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("docs")?));
+    /// let stages = Lifecycle::row(["validating", "processing", "uploading"])?;
+    /// let tasks = Engine::new(store).lifecycle("transcode", stages.clone())?.tasks();
+    /// let id = tasks.submit(tasks.task("media", "transcode", "clip-7")?).await?.id;
+    /// assert_eq!(tasks.get(id).await?.spec.lifecycle, Some(stages));
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn lifecycle(mut self, kind: impl AsRef<str>, lifecycle: Lifecycle) -> Result<Self> {
+        let kind = Name::for_field("kind", kind)?;
+        Arc::make_mut(&mut self.lifecycles).insert(kind, lifecycle);
+        Ok(self)
+    }
+
+    /// Gives a task, and those that are submitted in its wake, the lifecycles of their kinds.
+    pub(crate) fn pin_lifecycle(&self, task: &mut NewTask) {
+        if task.lifecycle.is_none() && task.first_stage.is_none() {
+            task.lifecycle = self.lifecycles.get(&task.lane.kind).cloned();
+        }
+        if let Some(next) = &mut task.on_failure {
+            self.pin_lifecycle(next);
+        }
+    }
+
+    /// Does so for all tasks in these writes.
+    pub(crate) fn pin_lifecycles(&self, writes: &mut [Write]) {
+        for write in writes {
+            match write {
+                Write::Submit(task) => self.pin_lifecycle(task),
+                Write::OpenGroup(group) => {
+                    let tasks = [&mut group.then, &mut group.on_first_failure];
+                    (tasks.into_iter().flatten()).for_each(|task| self.pin_lifecycle(task));
+                }
+                _ => {}
+            }
         }
     }
 

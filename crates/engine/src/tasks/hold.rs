@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::decide::task::held;
-use plimsoll_core::log::{Level, NewLine};
-use plimsoll_core::record::Fields;
 use plimsoll_core::store::{
-    Amend, Commit, Ending, FailRetry, Log, Outcome, Renew, Renewal, Settle, Write,
+    Commit, Ending, FailRetry, Outcome, Receipt, Renew, Renewal, Settle, Write,
 };
-use plimsoll_core::task::{Holder, Progress, Status};
-use plimsoll_core::{Name, Result, Timestamp};
+use plimsoll_core::task::{Holder, Status};
+use plimsoll_core::{Result, Timestamp};
 use serde::Serialize;
 
+use crate::Engine;
 use crate::tasks::Tasks;
 use crate::tasks::json::encode;
 use crate::tasks::send::{first, unanswered};
+use crate::worker::Lease;
 
 /// Names of attributes that Plimsoll and its documents know. Any other name may be used as well.
 pub mod attribute {
@@ -57,8 +57,10 @@ pub mod attribute {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Hold {
-    tasks: Tasks,
-    holder: Holder,
+    pub(super) tasks: Tasks,
+    pub(super) holder: Holder,
+    /// How long to wait for a store that is away; `None`: as the client of tasks does.
+    lease: Option<Lease>,
 }
 
 /// What became of a task when its holder settled it.
@@ -83,7 +85,24 @@ pub struct Renewed {
 
 impl Hold {
     pub(super) fn new(tasks: Tasks, holder: Holder) -> Self {
-        Self { tasks, holder }
+        Self {
+            tasks,
+            holder,
+            lease: None,
+        }
+    }
+
+    /// A hold that waits for a store that is away as long as the lease can be relied upon.
+    pub(crate) fn leased(tasks: Tasks, holder: Holder, lease: Lease) -> Self {
+        Self {
+            tasks,
+            holder,
+            lease: Some(lease),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.tasks.engine
     }
 
     /// Task, worker and fence: all that is needed to go on elsewhere with [`Tasks::hold`].
@@ -167,7 +186,8 @@ impl Hold {
             commit = commit.id(self.tasks.engine.ids().commit());
         }
         commit.writes.extend(writes);
-        let receipt = self.tasks.commit(commit).await?;
+        self.tasks.engine.pin_lifecycles(&mut commit.writes);
+        let receipt = self.commit(commit).await?;
         let mut outcomes = receipt.outcomes.into_iter();
         let settlement = settlement(outcomes.next().ok_or_else(unanswered)?)?;
         Ok((settlement, outcomes.collect()))
@@ -219,81 +239,19 @@ impl Hold {
     }
 
     async fn settle(&self, how: Ending) -> Result<Settlement> {
-        settlement(self.commit(Commit::of(self.settling(how))).await?)
+        settlement(first(self.commit(Commit::of(self.settling(how))).await?)?)
+    }
+
+    pub(super) async fn commit(&self, commit: Commit) -> Result<Receipt> {
+        match &self.lease {
+            None => self.tasks.commit(commit).await,
+            Some(lease) => lease.insist(&self.tasks.engine, commit).await,
+        }
     }
 
     fn settling(&self, how: Ending) -> Write {
         let holder = self.holder.clone();
         Write::Settle(Settle { holder, how })
-    }
-}
-
-/// Saying something about the task while it runs.
-impl Hold {
-    /// Says how far the task is. A new attempt begins without progress.
-    pub async fn progress(&self, progress: Progress) -> Result<()> {
-        let amend = self.amendment();
-        let progress = Some(progress);
-        self.amend(Amend { progress, ..amend }).await
-    }
-
-    /// Keeps what the next attempt should go on from, if this one does not finish.
-    pub async fn checkpoint(&self, checkpoint: impl Into<Bytes>) -> Result<()> {
-        let amend = self.amendment();
-        let checkpoint = Some(checkpoint.into());
-        self.amend(Amend {
-            checkpoint,
-            ..amend
-        })
-        .await
-    }
-
-    /// Says which stage the task is in.
-    pub async fn stage(&self, stage: Name) -> Result<()> {
-        let amend = self.amendment();
-        let stage = Some(stage);
-        self.amend(Amend { stage, ..amend }).await
-    }
-
-    /// Sets attributes of the task; the others stay. They stay over attempts.
-    /// See [`attribute`] for names that are known.
-    pub async fn set_attributes(&self, set: Fields) -> Result<()> {
-        let amend = self.amendment();
-        self.amend(Amend { set, ..amend }).await
-    }
-
-    /// Removes attributes of the task.
-    pub async fn unset_attributes(&self, unset: Vec<Name>) -> Result<()> {
-        let amend = self.amendment();
-        self.amend(Amend { unset, ..amend }).await
-    }
-
-    /// Appends a line to the log of the task.
-    pub async fn log(&self, level: Level, message: impl Into<String>) -> Result<()> {
-        let line = NewLine::new(self.tasks.engine.ids().line(), level, message);
-        self.log_lines(vec![line]).await
-    }
-
-    /// Appends lines to the log of the task. A line whose id is there already is left out.
-    pub async fn log_lines(&self, lines: Vec<NewLine>) -> Result<()> {
-        let holder = self.holder.clone();
-        let write = Write::Log(Log { holder, lines });
-        self.commit(Commit::of(write)).await.map(drop)
-    }
-
-    fn amendment(&self) -> Amend {
-        Amend::new(self.holder.clone())
-    }
-
-    /// With an id: what others said in between must not be overwritten by a repeat.
-    async fn amend(&self, amend: Amend) -> Result<()> {
-        let commit = Commit::of(Write::Amend(Box::new(amend)));
-        let commit = commit.id(self.tasks.engine.ids().commit());
-        self.commit(commit).await.map(drop)
-    }
-
-    async fn commit(&self, commit: Commit) -> Result<Outcome> {
-        first(self.tasks.commit(commit).await?)
     }
 }
 

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | make and submit tasks | [`Tasks::task`], [`Tasks::json`], [`Tasks::submit`], [`Tasks::submit_all`] |
 //! | take and settle them | [`Tasks::claim`], [`Tasks::claim_next`], [`Held`], [`Hold`] |
-//! | look at them | [`Tasks::get`], [`Tasks::get_by_key`], [`Tasks::list`], [`Tasks::list_all`], [`Tasks::list_everywhere`], [`Tasks::peek`], [`Tasks::counts`], [`Tasks::logs`] |
+//! | look at them | [`Tasks::get`], [`Tasks::get_by_key`], [`Tasks::list`], [`Tasks::list_all`], [`Tasks::list_everywhere`], [`Tasks::peek`], [`Tasks::counts`] |
+//! | read what they said | [`Tasks::logs`], [`Tasks::follow_logs`], [`Tasks::steps`] |
 //! | wait for them | [`Tasks::wait`], [`Tasks::submit_and_wait`] |
 //! | operate on them | [`Tasks::retry`], [`Tasks::cancel`], [`Tasks::prioritise`], [`Tasks::delete`], [`Tasks::bulk`] |
 //!
@@ -24,6 +25,7 @@
 //! | `TaskCompleted` | `Conflict::Finished`, `Lost::Finished` | `task_completed` | [`Tasks::claim`], [`Tasks::retry`] |
 //! | `TaskFailed` | `Conflict::Finished`, `Lost::Finished` | `task_failed` | [`Tasks::claim`] |
 //! | `MaxAttemptsReached` | `Conflict::MaxAttemptsReached` | `max_attempts_reached` | [`Tasks::retry`] |
+//! | `InvalidStateTransition` | `Conflict::MoveNotAllowed` | `move_not_allowed` | [`Hold::stage`], [`Hold::complete`] |
 //! | `InvalidTask` | `Invalid` of a field of `task` | `invalid_task` | [`Tasks::submit`] |
 //! | `InvalidWorkerId` | `Invalid` of the field `worker` | `invalid_worker_id` | [`Tasks::worker`] |
 //! | `WrongWorker` | `Lost::WrongWorker` | `wrong_worker` | [`Hold::complete`] |
@@ -31,12 +33,16 @@
 
 mod bulk;
 mod claim;
+mod follow;
 mod hold;
+mod job_log;
 mod json;
 mod operate;
 mod read;
 mod retries;
+mod say;
 mod send;
+mod steps;
 mod submit;
 mod tail;
 mod wait;
@@ -49,9 +55,11 @@ use plimsoll_core::{Name, Result, Store};
 pub use bulk::{Bulk, DryRun, Report};
 pub use claim::Held;
 pub use hold::{Hold, Renewed, Settlement, attribute};
+pub use job_log::JobLog;
 pub use json::{payload, result};
 pub use operate::Effect;
 pub use retries::Retries;
+pub use steps::{NewStep, Step, StepEnd};
 
 use crate::Engine;
 pub(crate) use tail::Tail;

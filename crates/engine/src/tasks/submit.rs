@@ -119,7 +119,8 @@ impl Tasks {
     }
 
     /// The commit that submits this task. A bad one is told here, before it is sent with others.
-    fn submission(&self, task: NewTask) -> Result<Commit> {
+    fn submission(&self, mut task: NewTask) -> Result<Commit> {
+        self.engine.pin_lifecycle(&mut task);
         let checked = task.check(self.store().limits());
         checked.map_err(|invalid| invalid.within("task"))?;
         Ok(Commit::of(Write::Submit(Box::new(task))))

@@ -16,6 +16,7 @@ use plimsoll_core::change::{Change, Interest};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{ChangePage, Changes, Start, Tasks};
 use plimsoll_core::task::Task;
+use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Limits, Position, Result, Store, StoreExt, TaskId};
 use tokio::sync::{Notify, oneshot};
 
@@ -218,7 +219,7 @@ async fn follow(tail: Arc<Tail>, engine: Engine, retries: Retries) {
                 tokio::select! {
                     biased;
                     () = tail.changed.notified() => {}
-                    _ = hints.next() => {}
+                    () = told_of_history(&mut hints) => {}
                     () = engine.clock().sleep(POLL) => {}
                 }
             }
@@ -235,6 +236,10 @@ async fn follow(tail: Arc<Tail>, engine: Engine, retries: Retries) {
         }
     }
     end.0 = None;
+}
+
+async fn told_of_history(hints: &mut Listener) {
+    while !hints.next().await.history {}
 }
 
 /// Reads what is unread and one page of history. Answers whether there is more to do at once.

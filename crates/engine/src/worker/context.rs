@@ -1,22 +1,18 @@
 //! What a handler knows of its task, and what it may do with it while it holds it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_core::log::{Level, NewLine};
+use plimsoll_core::log::Level;
 use plimsoll_core::record::Fields;
-use plimsoll_core::store::{Amend, Log, Write};
 use plimsoll_core::task::{Holder, Progress, Task};
-use plimsoll_core::{Fence, Name, Result, StoreExt};
-use tokio::sync::watch;
+use plimsoll_core::{Fence, Name, Result};
 
-use super::{States, patience};
+use super::States;
+use super::lease::Lease;
 use crate::Engine;
-
-/// How long a handler's write waits at most before it is tried again.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+use crate::tasks::{Hold, JobLog, NewStep};
 
 /// Why a handler should stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,30 +86,11 @@ pub struct Context {
 
 #[derive(Debug)]
 struct Inner {
-    engine: Engine,
     task: Task,
-    holder: Holder,
-    trust: Arc<Trust>,
+    /// What its holder can do is done through its log, which has the hold.
+    log: JobLog,
+    lease: Lease,
     states: Arc<States>,
-    signal: watch::Receiver<Signal>,
-}
-
-/// Until when a lease may be relied upon, by the worker's own clock: a margin before it ends.
-#[derive(Debug, Default)]
-pub(super) struct Trust(AtomicU64);
-
-impl Trust {
-    pub(super) fn set(&self, until: Duration) {
-        self.0.store(micros(until), Ordering::Release);
-    }
-
-    fn until(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Acquire))
-    }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Context {
@@ -121,20 +98,23 @@ impl Context {
         engine: Engine,
         task: Task,
         holder: Holder,
-        trust: Arc<Trust>,
+        lease: Lease,
         states: Arc<States>,
-        signal: watch::Receiver<Signal>,
     ) -> Self {
+        let hold = Hold::leased(engine.tasks(), holder, lease.clone());
+        let log = JobLog::new(hold, task.stage.clone());
         Self {
             inner: Arc::new(Inner {
-                engine,
                 task,
-                holder,
-                trust,
+                log,
+                lease,
                 states,
-                signal,
             }),
         }
+    }
+
+    fn hold(&self) -> &Hold {
+        self.inner.log.hold()
     }
 
     pub(super) fn states(&self) -> &States {
@@ -148,13 +128,13 @@ impl Context {
 
     /// What proves that this worker holds the task.
     pub fn holder(&self) -> &Holder {
-        &self.inner.holder
+        self.hold().holder()
     }
 
     /// Grows with every claim of this task. Give it to other systems that you write to, and let
     /// them refuse a lower one than they have seen.
     pub fn fence(&self) -> Fence {
-        self.inner.holder.fence
+        self.holder().fence
     }
 
     /// Which attempt this is, from 1.
@@ -169,90 +149,75 @@ impl Context {
 
     /// The store this worker works on.
     pub fn engine(&self) -> &Engine {
-        &self.inner.engine
+        self.hold().engine()
     }
 
     /// Whether the lease can still be relied upon, by this worker's own clock. It asks nobody, so
     /// it is cheap: ask before every step that others will see.
     pub fn still_mine(&self) -> bool {
-        self.mine_for(Duration::ZERO)
-    }
-
-    fn mine_for(&self, duration: Duration) -> bool {
-        let then = self.inner.engine.clock().monotonic() + duration;
-        then < self.inner.trust.until() && !self.inner.signal.borrow().cut
+        self.inner.lease.lasts(Duration::ZERO, self.engine())
     }
 
     /// Why to stop, if there is a reason.
     pub fn cancelled(&self) -> Option<Cause> {
-        self.inner.signal.borrow().cause.clone()
+        self.inner.lease.signal.borrow().cause.clone()
     }
 
     /// Waits until there is a reason to stop.
     pub async fn cancellation(&self) -> Cause {
-        let mut signal = self.inner.signal.clone();
+        let mut signal = self.inner.lease.signal.clone();
         let stopped = signal.wait_for(|signal| signal.cause.is_some()).await;
         let cause = stopped.ok().and_then(|signal| signal.cause.clone());
         // Otherwise the attempt has ended, or the worker is gone.
         cause.unwrap_or(Cause::LeaseLost)
     }
 
-    /// Says how far the task is.
+    /// Says how far the task is. A new attempt begins without progress.
     pub async fn progress(&self, progress: Progress) -> Result<()> {
-        self.amend(|amend| amend.progress = Some(progress)).await
+        self.hold().progress(progress).await
     }
 
     /// Keeps something for the next attempt, should this one not end well.
     pub async fn checkpoint(&self, checkpoint: impl Into<Bytes>) -> Result<()> {
-        let checkpoint = checkpoint.into();
-        self.amend(|amend| amend.checkpoint = Some(checkpoint))
-            .await
+        self.hold().checkpoint(checkpoint).await
     }
 
-    /// Attaches attributes to the task.
-    pub async fn set(&self, attributes: Fields) -> Result<()> {
-        self.amend(|amend| amend.set = attributes).await
+    /// Sets attributes of the task; the others stay. They stay over attempts.
+    /// See [`attribute`](crate::tasks::attribute) for names that are known.
+    pub async fn set_attributes(&self, set: Fields) -> Result<()> {
+        self.hold().set_attributes(set).await
     }
 
-    /// Moves the task to a stage.
+    /// Removes attributes of the task.
+    pub async fn unset_attributes(&self, unset: Vec<Name>) -> Result<()> {
+        self.hold().unset_attributes(unset).await
+    }
+
+    /// Moves the task to a stage: see [`Hold::stage`]. What was logged before has the stage before.
     pub async fn stage(&self, stage: Name) -> Result<()> {
-        self.amend(|amend| amend.stage = Some(stage)).await
+        self.hold().stage(stage.clone()).await?;
+        self.inner.log.enter(stage);
+        Ok(())
     }
 
-    /// Appends a line to the task's log.
+    /// Appends a line to the log of the task. It is stored soon, and at the latest with the answer
+    /// of the handler: see [`JobLog`].
     pub async fn log(&self, level: Level, message: impl Into<String>) -> Result<()> {
-        let id = self.inner.engine.ids().line();
-        self.log_lines(vec![NewLine::new(id, level, message)]).await
-    }
-
-    /// Appends lines to the task's log.
-    pub async fn log_lines(&self, lines: Vec<NewLine>) -> Result<()> {
-        let holder = self.inner.holder.clone();
-        self.write(Write::Log(Log { holder, lines })).await
-    }
-
-    async fn amend(&self, change: impl FnOnce(&mut Amend)) -> Result<()> {
-        let mut amend = Amend::new(self.inner.holder.clone());
-        change(&mut amend);
-        self.write(Write::Amend(Box::new(amend))).await
-    }
-
-    /// Tries again while the store is away and the lease can be relied upon. Setting the same thing
-    /// again is harmless, and a line of a log has an id, so that nothing happens twice.
-    async fn write(&self, write: Write) -> Result<()> {
-        let engine = &self.inner.engine;
-        let mut errors = 0;
-        loop {
-            let error = match engine.store().write(write.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            let pause = patience::pause(errors, PAUSE_MAX, engine.ids());
-            if !patience::is_passing(&error) || !self.mine_for(pause) {
-                return Err(error);
-            }
-            errors += 1;
-            engine.clock().sleep(pause).await;
+        self.inner.log.log(level, message).await?;
+        match self.still_mine() {
+            true => Ok(()),
+            // A handler that has lost its task should hear of it.
+            false => self.inner.log.flush().await,
         }
+    }
+
+    /// The log of the task, for lines with metadata, and to be sure that they are stored.
+    pub fn job_log(&self) -> &JobLog {
+        &self.inner.log
+    }
+
+    /// Begins a step of the work, such as a command: see [`JobLog::step`].
+    pub fn step(&self, step_id: impl AsRef<str>, kind: impl AsRef<str>) -> Result<NewStep> {
+        self.inner.log.step(step_id, kind)
     }
 }

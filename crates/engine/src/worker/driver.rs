@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::clock::Sleep;
+use plimsoll_core::log::NewLine;
 use plimsoll_core::store::Exchanged;
 use plimsoll_core::task::{Lane, WorkerId};
 use plimsoll_core::wake::Wake;
@@ -25,12 +26,13 @@ use super::claims::Claims;
 use super::context::{Cause, Context, Signal};
 use super::desk::Desk;
 use super::drain::Drain;
+use super::lease::Lease;
 use super::renewal::Renewing;
 use super::running::{Attempt, Hold};
 use super::settings::Settings;
 use super::settle::{Ended, Settling, settle};
 use super::stats::{Stats, Summary};
-use super::{HandlerService, States, Stop};
+use super::{Answer, HandlerService, States, Stop};
 use crate::Engine;
 use crate::spawn::spawn_into;
 
@@ -54,7 +56,7 @@ pub(super) type Flight<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(super) struct Driver {
     pub(super) parts: Parts,
     pub(super) desk: Desk,
-    handlers: JoinSet<(Attempt, Ended)>,
+    handlers: JoinSet<(Attempt, Ended, Vec<NewLine>)>,
     pub(super) claims: Claims,
     /// The exchange under way. What it carries stays on the desk. It is never given up: a claim that
     /// arrives after its own repetition was answered would take tasks that nobody knows of.
@@ -127,8 +129,8 @@ impl Driver {
                 Some(ended) = self.handlers.join_next() => {
                     let mut ended = Some(ended);
                     while let Some(result) = ended {
-                        if let Ok((attempt, how)) = result {
-                            self.ended(attempt, how, clock.monotonic());
+                        if let Ok((attempt, how, lines)) = result {
+                            self.ended(attempt, how, lines, clock.monotonic());
                         }
                         ended = self.handlers.try_join_next();
                     }
@@ -170,19 +172,22 @@ impl Driver {
             self.parts.engine.clone(),
             hold.task.clone(),
             hold.holder.clone(),
-            hold.trust.clone(),
+            Lease {
+                trust: hold.trust.clone(),
+                signal: heard.clone(),
+            },
             self.parts.states.clone(),
-            heard.clone(),
         );
         let id = hold.attempt();
         self.desk.started(hold, signal, now, &self.parts.settings);
         self.parts.stats.count(|counters| &counters.started);
         spawn_into(&mut self.handlers, async move {
-            (id, attempt(service, context, backoff, heard).await)
+            let (ended, lines) = attempt(service, context, backoff, heard).await;
+            (id, ended, lines)
         });
     }
 
-    fn ended(&mut self, attempt: Attempt, ended: Ended, now: Duration) {
+    fn ended(&mut self, attempt: Attempt, mut ended: Ended, lines: Vec<NewLine>, now: Duration) {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
@@ -202,7 +207,12 @@ impl Driver {
             }
         }
         let lease_over = now >= running.hold.lease_end(&self.parts.settings);
-        let settling = settle(&running, ended, lease_over, self.parts.engine.ids());
+        let engine = &self.parts.engine;
+        if let Ended::Answered(Answer::Complete(completion), _) = &mut ended {
+            engine.pin_lifecycles(&mut completion.with);
+        }
+        let settling = settle(&running, ended, lease_over, engine.ids());
+        let settling = settling.after(lines, engine.ids());
         if settling.is_overdue() {
             self.desk.owe_at(running.hold.overdue_at(), settling);
         } else {

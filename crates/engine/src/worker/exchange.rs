@@ -93,7 +93,9 @@ impl Driver {
     }
 
     fn settled(&mut self, settling: Settling, receipt: &Receipt, now: Duration) {
-        match receipt.outcomes.first() {
+        // Lines that were logged come first.
+        let mut outcomes = receipt.outcomes.iter();
+        match outcomes.find(|outcome| !matches!(outcome, Outcome::Logged)) {
             Some(Outcome::Settled { status, .. } | Outcome::Changed { status, .. }) => {
                 self.parts.stats.settled(*status, settling.is_release());
             }

@@ -19,6 +19,7 @@ mod driver;
 mod exchange;
 mod extract;
 mod handler;
+mod lease;
 mod patience;
 mod renewal;
 mod running;
@@ -39,6 +40,7 @@ pub use settings::Settings;
 pub use stats::{Stats, Summary};
 
 use driver::{Driver, Parts};
+pub(crate) use lease::Lease;
 
 use crate::{Engine, Sweeper};
 

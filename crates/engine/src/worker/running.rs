@@ -7,7 +7,8 @@ use plimsoll_core::task::{Holder, Task};
 use plimsoll_core::{Fence, Name, TaskId};
 use tokio::sync::watch;
 
-use super::context::{Cause, Signal, Trust};
+use super::context::{Cause, Signal};
+use super::lease::Trust;
 use super::settings::Settings;
 
 /// One claim of one task. A worker may hold a task again while a handler that lost it winds down.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_core::limits::ERROR_BYTES_KEPT;
-use plimsoll_core::store::{Commit, Ending, Expire, FailRetry, Settle, Write};
+use plimsoll_core::log::NewLine;
+use plimsoll_core::store::{Commit, Ending, Expire, FailRetry, Log, Settle, Write};
 use plimsoll_core::task::Holder;
 use plimsoll_core::{Error, Ids};
 
@@ -82,17 +83,48 @@ impl Settling {
         }
     }
 
+    /// The same after these lines of the log, in one commit.
+    pub(super) fn after(mut self, lines: Vec<NewLine>, ids: &Ids) -> Self {
+        if lines.is_empty() {
+            return self;
+        }
+        // Lines and what says that an attempt took too long can be repeated as they are, and may
+        // have to be.
+        if !self.is_overdue() {
+            self.commit.id.get_or_insert_with(|| ids.commit());
+        }
+        let holder = self.holder.clone();
+        self.commit
+            .writes
+            .insert(0, Write::Log(Log { holder, lines }));
+        self
+    }
+
+    /// The lines of the log that it carries.
+    fn lines(&self) -> Vec<NewLine> {
+        match self.commit.writes.first() {
+            Some(Write::Log(log)) => log.lines.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is said of the attempt, after the lines of its log.
+    fn end(&self) -> Option<&Write> {
+        let mut writes = self.commit.writes.iter();
+        writes.find(|write| !matches!(write, Write::Log(_)))
+    }
+
     /// Whether it gives a task back.
     pub(super) fn is_release(&self) -> bool {
         matches!(
-            self.commit.writes.first(),
+            self.end(),
             Some(Write::Settle(settle)) if matches!(settle.how, Ending::Release { .. })
         )
     }
 
     /// Whether it says that the attempt took too long.
     pub(super) fn is_overdue(&self) -> bool {
-        matches!(self.commit.writes.first(), Some(Write::Expire(_)))
+        matches!(self.end(), Some(Write::Expire(_)))
     }
 }
 
@@ -178,8 +210,9 @@ pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<S
         return None;
     }
     let answer = Answer::Fail(failure(format!("the answer was refused: {error}")));
+    let instead = Settling::new(&settling.holder, answer, settling.renewed, ids);
     Some(Settling {
         refused: true,
-        ..Settling::new(&settling.holder, answer, settling.renewed, ids)
+        ..instead.after(settling.lines(), ids)
     })
 }

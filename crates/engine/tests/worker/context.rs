@@ -21,7 +21,7 @@ async fn write_all(context: Context, State(gate): State<Gate>) -> Result<(), Fai
         })
         .await?;
     context.checkpoint("page 4").await?;
-    context.set(fields([("plan", "b")])?).await?;
+    context.set_attributes(fields([("plan", "b")])?).await?;
     context.stage(Name::new("uploading")?).await?;
     context.log(Level::Info, "half way").await?;
     gate.wait().await;
