@@ -3,6 +3,7 @@
 mod cursors;
 mod errors;
 mod json;
+mod logs;
 mod names;
 mod samples;
 mod time;

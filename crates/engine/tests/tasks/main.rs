@@ -6,6 +6,7 @@
 mod bulk;
 mod claiming;
 mod errors;
+mod following;
 mod holding;
 mod lost_replies;
 mod operating;

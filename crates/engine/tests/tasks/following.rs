@@ -1,0 +1,161 @@
+//! Following the log of a task, and its steps.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::log::Level;
+use plimsoll_core::{Result, TaskId};
+use plimsoll_engine::tasks::StepEnd;
+
+use crate::world::{LEASE, World, code};
+
+/// What a follower has read so far, and the future that reads on until the end.
+type Read = Arc<Mutex<Vec<String>>>;
+
+fn follow(w: &World, id: TaskId, level: Level) -> (Read, BoxFuture<'static, Result<()>>) {
+    let read = Read::default();
+    let stream = w.tasks.follow_logs(id, level);
+    let into = read.clone();
+    let all = stream.try_for_each(move |line| {
+        into.lock().unwrap().push(line.line.message);
+        futures::future::ready(Ok(()))
+    });
+    (read, Box::pin(all))
+}
+
+/// Reads on until there is nothing to read.
+macro_rules! reads_on {
+    ($w:ident, $future:expr) => {
+        for _ in 0..5 {
+            assert!(futures::poll!(&mut $future).is_pending());
+            $w.settle().await;
+        }
+    };
+}
+
+#[tokio::test]
+async fn lines_are_replayed_then_followed_until_the_task_has_ended() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    held.log(Level::Info, "before").await?;
+    let (read, mut all) = follow(&w, held.task().id(), Level::Info);
+    reads_on!(w, all);
+    assert_eq!(*read.lock().unwrap(), ["before"]);
+    held.log(Level::Debug, "too fine").await?;
+    held.log(Level::Warn, "live").await?;
+    reads_on!(w, all);
+    assert_eq!(*read.lock().unwrap(), ["before", "live"]);
+    held.log(Level::Info, "last").await?;
+    held.complete("").await?;
+    w.soon(all).await?;
+    assert_eq!(*read.lock().unwrap(), ["before", "live", "last"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_follower_stays_over_attempts_and_reads_long_logs_whole() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    let id = held.task().id();
+    let (read, mut all) = follow(&w, id, Level::Debug);
+    reads_on!(w, all);
+    let log = held.job_log();
+    for n in 0..1_500 {
+        log.log(Level::Info, n.to_string()).await?;
+    }
+    log.flush().await?;
+    held.release(None).await?;
+    reads_on!(w, all);
+    let again = w.tasks.claim(id, &w.worker("second"), LEASE).await?;
+    again.log(Level::Info, "1500").await?;
+    again.fail_fatal("no").await?;
+    w.soon(all).await?;
+    let expected: Vec<String> = (0..=1_500).map(|n| n.to_string()).collect();
+    assert_eq!(*read.lock().unwrap(), expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_of_a_task_that_has_ended_is_read_and_ends() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    held.log(Level::Info, "all").await?;
+    held.complete("").await?;
+    let (read, all) = follow(&w, held.task().id(), Level::Info);
+    w.soon(all).await?;
+    assert_eq!(*read.lock().unwrap(), ["all"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_there_is_told_and_one_that_goes_ends_the_log() -> Result<()> {
+    let w = World::new();
+    let (_, nobody) = follow(&w, TaskId::from_u128(7), Level::Info);
+    assert_eq!(code(w.soon(nobody).await), "task_not_found");
+    let id = w.submitted().await?;
+    let (_, mut all) = follow(&w, id, Level::Info);
+    reads_on!(w, all);
+    w.tasks.cancel(id, None).await?;
+    w.tasks.delete(id).await?;
+    w.soon(all).await
+}
+
+#[tokio::test]
+async fn a_follower_outlasts_a_store_that_is_away() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    let (read, mut all) = follow(&w, held.task().id(), Level::Info);
+    reads_on!(w, all);
+    let other = w.other_client().hold(held.holder().clone());
+    for _ in 0..20 {
+        w.plan.next(Method::Logs, Fault::ErrorBefore);
+        w.plan.next(Method::Tasks, Fault::ErrorBefore);
+    }
+    other.log(Level::Info, "while away").await?;
+    other.complete("").await?;
+    w.drive(all).await?;
+    assert_eq!(*read.lock().unwrap(), ["while away"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_follower_waits_for_hints_and_asks_once_a_second_without() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    let (_, mut all) = follow(&w, held.task().id(), Level::Info);
+    reads_on!(w, all);
+    let before = w.spy.calls(Method::Logs);
+    reads_on!(w, all);
+    assert_eq!(w.spy.calls(Method::Logs), before);
+    w.clock.advance(Duration::from_secs(1));
+    reads_on!(w, all);
+    assert_eq!(w.spy.calls(Method::Logs), before + 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn steps_of_all_attempts_are_folded_the_newest_wins() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    let id = held.task().id();
+    let log = held.job_log();
+    let first = log.step("one", "cat")?.start().await?;
+    log.step("two", "dog")?.start().await?;
+    first.end(StepEnd::exit(3)).await?;
+    log.flush().await?;
+    held.release(None).await?;
+    let again = w.tasks.claim(id, &w.worker("second"), LEASE).await?;
+    let log = again.job_log();
+    log.step("one", "bird")?.start().await?;
+    log.flush().await?;
+    let steps = w.tasks.steps(id).await?;
+    let found: Vec<_> = (steps.iter())
+        .map(|step| (step.step_id.as_str(), step.kind.as_str(), step.success))
+        .collect();
+    assert_eq!(found, [("one", "bird", None), ("two", "dog", None)]);
+    assert_eq!(w.tasks.steps(TaskId::from_u128(9)).await?, []);
+    Ok(())
+}
