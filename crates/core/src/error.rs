@@ -80,6 +80,8 @@ impl Error {
     /// | `task_completed`, `task_failed`, `task_cancelled` | the task has ended |
     /// | `max_attempts_reached` | the task has failed as often as it may |
     /// | `move_not_allowed` | the lifecycle of the task does not lead there |
+    /// | `lock_not_acquired` | another has the lock |
+    /// | `lock_not_held` | the caller does not have the lock, or no longer |
     /// | `closed` | the store was closed |
     pub fn code(&self) -> &'static str {
         match self {
@@ -138,6 +140,8 @@ impl Conflict {
             Self::TooLarge { .. } => "too_large",
             Self::CommitTooLarge { .. } => "commit_too_large",
             Self::Contended { .. } => "contended",
+            Self::LockNotAcquired { .. } => "lock_not_acquired",
+            Self::LockNotHeld { .. } => "lock_not_held",
         }
     }
 }
@@ -454,6 +458,22 @@ pub enum Conflict {
     Contended {
         /// How often it was tried.
         attempts: u32,
+    },
+    /// Another has the lock.
+    #[error("lock {lock} is held by {owner} until {until}")]
+    LockNotAcquired {
+        /// The lock.
+        lock: Name,
+        /// Who has it, in the words of whoever took it.
+        owner: String,
+        /// Until when, if that one does not renew it.
+        until: Timestamp,
+    },
+    /// The caller does not have the lock, or no longer. Stop what it protects.
+    #[error("lock {lock} is not held, or no longer")]
+    LockNotHeld {
+        /// The lock.
+        lock: Name,
     },
 }
 

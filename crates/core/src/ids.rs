@@ -218,6 +218,11 @@ counter! {
     Revision
 }
 counter! {
+    /// The fencing token of a lock: greater for each holder than for all before, for ever. What a
+    /// lock protects should refuse whoever shows a lower one than it has seen.
+    Token
+}
+counter! {
     /// A place in the history of a namespace.
     Position
 }

@@ -54,7 +54,9 @@ pub mod time;
 pub mod wake;
 
 pub use error::{Error, Invalid, Result};
-pub use ids::{CommitId, Fence, Ids, Incarnation, LineId, Position, RequestId, Revision, TaskId};
+pub use ids::{
+    CommitId, Fence, Ids, Incarnation, LineId, Position, RequestId, Revision, TaskId, Token,
+};
 pub use limits::Limits;
 pub use memory::Memory;
 pub use names::{GroupId, IdempotencyKey, Key, Name, Namespace, Prefix};

@@ -9,6 +9,7 @@ use plimsoll_core::store::Write;
 use plimsoll_core::task::NewTask;
 use plimsoll_core::{Ids, Name, Result, Store};
 
+use crate::locks::{Locks, Room};
 use crate::tasks::{Tail, Tasks};
 use crate::worker::{Worker, WorkerBuilder};
 
@@ -31,6 +32,8 @@ pub struct Engine {
     /// Follows the history for all who wait for tasks.
     tail: Arc<Tail>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
+    /// Where its locks are.
+    room: Arc<Room>,
 }
 
 impl Engine {
@@ -44,6 +47,7 @@ impl Engine {
     /// With this clock and these ids: for tests and simulation.
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
         Self {
+            room: Arc::new(Room::new(store.clone())),
             store,
             clock,
             ids,
@@ -98,6 +102,28 @@ impl Engine {
         }
     }
 
+    /// The same engine with its locks on another store. Whatever is to exclude each other must agree
+    /// on it. Run a [`Sweeper`](crate::Sweeper) there too: it removes what expires and old history.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # let open = || Ok::<_, plimsoll_core::Invalid>(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// let (tasks, locks) = (open()?, open()?);
+    /// let engine = Engine::new(tasks).locks_on(locks);
+    /// # Ok::<(), plimsoll_core::Invalid>(())
+    /// ```
+    pub fn locks_on(mut self, store: Arc<dyn Store>) -> Self {
+        self.room = Arc::new(Room::new(store));
+        self
+    }
+
+    /// The client of its locks.
+    pub fn locks(&self) -> Locks {
+        Locks::new(self.clone())
+    }
+
     /// The client of its tasks.
     pub fn tasks(&self) -> Tasks {
         Tasks::new(self.clone())
@@ -106,6 +132,10 @@ impl Engine {
     /// A worker of this name on this store.
     pub fn worker(&self, name: impl Into<String>) -> WorkerBuilder {
         Worker::builder(self.clone(), name)
+    }
+
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     pub(crate) fn tail(&self) -> &Arc<Tail> {

@@ -2,12 +2,14 @@
 //!
 //! - [`GroupCommit`] merges what concurrent callers commit, renew and claim into few store calls.
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
+//! - [`Locks`] is the client of locks: one holder at a time, with a fencing token; elections.
 //! - [`Worker`] runs handlers for tasks.
 //! - [`Sweeper`] decides what time has made ready, and removes what was kept long enough.
 //! - [`testing`] is for tests of handlers: tasks and workers in memory, on a clock that tests move.
 
 mod engine;
 mod group_commit;
+pub mod locks;
 mod retention;
 mod signals;
 mod spawn;
@@ -18,6 +20,7 @@ pub mod worker;
 
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
+pub use locks::Locks;
 pub use retention::Retention;
 pub use sweeper::Sweeper;
 pub use tasks::Tasks;

@@ -223,6 +223,20 @@ pub(crate) fn conflicts() -> Result<Vec<(Conflict, &'static str)>, Invalid> {
             Conflict::Contended { attempts: 8 },
             "gave up after 8 attempts against concurrent changes",
         ),
+        (
+            Conflict::LockNotAcquired {
+                lock: Name::new("nightly")?,
+                owner: "host-7".into(),
+                until: at(60),
+            },
+            "lock nightly is held by host-7 until 1970-01-01T00:01:00Z",
+        ),
+        (
+            Conflict::LockNotHeld {
+                lock: Name::new("nightly")?,
+            },
+            "lock nightly is not held, or no longer",
+        ),
     ])
 }
 

@@ -96,20 +96,38 @@ impl Patience<'_> {
 
 impl Tasks {
     pub(super) fn patience(&self) -> Patience<'_> {
+        self.retries.patience(&self.engine)
+    }
+
+    /// Makes a call that is safe to repeat until the store answers, or patience ends.
+    pub(super) async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.retries.patiently(&self.engine, call).await
+    }
+}
+
+impl Retries {
+    fn patience(self, engine: &Engine) -> Patience<'_> {
         Patience {
-            engine: &self.engine,
-            retries: self.retries,
+            engine,
+            retries: self,
             failures: 0,
-            since: self.engine.clock().monotonic(),
+            since: engine.clock().monotonic(),
         }
     }
 
     /// Makes a call that is safe to repeat until the store answers, or patience ends.
-    pub(super) async fn patiently<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
+    pub(crate) async fn patiently<T, F>(
+        self,
+        engine: &Engine,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        let mut patience = self.patience();
+        let mut patience = self.patience(engine);
         let mut applied = Applied::No;
         loop {
             let error = match call().await {

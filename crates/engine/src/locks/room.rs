@@ -1,0 +1,84 @@
+//! Where the locks of an engine are, and who waits for them in this process.
+//!
+//! Those of one process who wait for one lock stand in a line of their own. Only its first looks
+//! at the store and stands in line there, for all of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plimsoll_core::{Name, Store};
+use tokio::sync::OwnedMutexGuard;
+
+use super::watch::Watch;
+
+type Line = Arc<tokio::sync::Mutex<()>>;
+
+/// The store that locks are on, shared by all clients of an engine.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) watch: Arc<Watch>,
+    lines: Mutex<BTreeMap<Name, (Line, usize)>>,
+}
+
+impl Room {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            watch: Arc::default(),
+            lines: Mutex::default(),
+        }
+    }
+
+    /// Whether somebody in this process waits for this lock.
+    pub(super) fn is_waited_for(&self, name: &Name) -> bool {
+        self.lines().contains_key(name)
+    }
+
+    /// Waits until nobody in this process is before the caller.
+    pub(super) async fn turn(self: &Arc<Self>, name: &Name) -> Turn {
+        let line = {
+            let mut lines = self.lines();
+            let (line, members) = lines.entry(name.clone()).or_default();
+            *members += 1;
+            line.clone()
+        };
+        let place = Place {
+            room: self.clone(),
+            name: name.clone(),
+        };
+        Turn {
+            _first: line.lock_owned().await,
+            _place: place,
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, BTreeMap<Name, (Line, usize)>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first place in a line. Dropping it lets the next one be first.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _first: OwnedMutexGuard<()>,
+    _place: Place,
+}
+
+#[derive(Debug)]
+struct Place {
+    room: Arc<Room>,
+    name: Name,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut lines = self.room.lines();
+        if let Some((_, members)) = lines.get_mut(&self.name) {
+            *members -= 1;
+            if *members == 0 {
+                lines.remove(&self.name);
+            }
+        }
+    }
+}

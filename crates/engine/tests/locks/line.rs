@@ -1,0 +1,234 @@
+//! Those who wait: woken, served in order, and none for ever.
+
+use plimsoll_core::Result;
+use plimsoll_core::clock::Clock;
+use plimsoll_core::decorate::{Fault, Method};
+
+use crate::world::{World, code, seconds, spawn};
+
+#[tokio::test]
+async fn one_who_waits_is_woken_by_a_release_without_any_time_passing() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let guard = a.locks.lock("a").acquire().await?;
+    let waiting = b.waits("a", "bob");
+    w.settle().await;
+    assert_eq!(a.locks.get("a").await?.unwrap().waiting, 1);
+    guard.release().await?;
+    let guard = w.soon(waiting).await?;
+    let state = a.locks.get("a").await?.unwrap();
+    assert_eq!((state.owner.as_str(), state.waiting), ("bob", 0));
+    // And by one that is broken.
+    let waiting = a.waits("a", "ada");
+    w.settle().await;
+    assert_eq!(b.locks.break_lock("a").await?.unwrap().token, guard.token());
+    assert!(w.soon(waiting).await?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_comes_first_is_served_first_whatever_its_clock_and_its_ids_say() -> Result<()> {
+    let w = World::new();
+    // Descending seeds, and clocks that go back: neither ids nor times tell the order.
+    let processes = [9, 8, 7, 6, 5].map(|seed| w.process(seed));
+    let mut guard = processes[0].locks.lock("a").acquire().await?;
+    let mut waiting = Vec::new();
+    for process in &processes[1..] {
+        waiting.push(process.waits("a", "next"));
+        w.settle().await;
+        let earlier = w.clock.now().saturating_minus(seconds(0.5));
+        w.clock.jump_to(earlier);
+    }
+    for next in waiting {
+        guard.release().await?;
+        guard = w.soon(next).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_who_releases_and_takes_again_does_not_get_ahead() -> Result<()> {
+    let w = World::new();
+    let (greedy, patient) = (w.process(1), w.process(2));
+    for _ in 0..10 {
+        let guard = greedy.locks.lock("a").acquire().await?;
+        let waiting = patient.waits("a", "patient");
+        w.settle().await;
+        guard.release().await?;
+        // At once, before the other has had a moment to run.
+        assert_eq!(
+            code(greedy.locks.lock("a").try_acquire().await),
+            "lock_not_acquired"
+        );
+        let again = greedy.waits("a", "greedy");
+        let guard = w.soon(waiting).await?;
+        assert!(!again.is_finished());
+        guard.release().await?;
+        w.soon(again).await?.release().await?;
+        // What is left of the line is gone before the next round.
+        w.pass(seconds(31.0)).await;
+        assert_eq!(w.records().await, []);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_first_in_line_costs_two_seconds() -> Result<()> {
+    let w = World::new();
+    let [a, dead, b] = [1, 2, 3].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").acquire().await?;
+    let _dies = dead.waits("a", "dead");
+    w.settle().await;
+    let waiting = b.waits("a", "bob");
+    w.settle().await;
+    dead.cut_off();
+    guard.release().await?;
+    w.settle().await;
+    let state = a.locks.get("a").await?.unwrap();
+    assert!(state.reserved);
+    assert_eq!(state.owner, "dead");
+    let refused = a.locks.lock("a").try_acquire().await;
+    assert_eq!(code(refused), "lock_not_acquired");
+    let (took, guard) = w.time(waiting).await;
+    // As long as it is reserved, and until the next look.
+    assert!(took >= seconds(2.0) && took <= seconds(3.0), "{took:?}");
+    assert!(guard?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_missed_its_turn_stands_in_line_again() -> Result<()> {
+    let w = World::new();
+    let [a, slow, b] = [1, 2, 3].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").acquire().await?;
+    let missed = slow.waits("a", "slow");
+    w.settle().await;
+    slow.cut_off();
+    guard.release().await?;
+    w.pass(seconds(2.5)).await;
+    let guard = b.locks.lock("a").acquire().await?;
+    slow.plan.calm();
+    w.pass(seconds(1.5)).await;
+    assert!(!missed.is_finished());
+    assert_eq!(a.locks.get("a").await?.unwrap().waiting, 1);
+    guard.release().await?;
+    assert!(w.soon(missed).await?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_who_waits_for_long_keeps_its_place() -> Result<()> {
+    let w = World::new();
+    let [a, b, c] = [1, 2, 3].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").acquire().await?;
+    let first = b.waits("a", "bob");
+    w.pass(seconds(300.0)).await;
+    let second = c.waits("a", "cy");
+    w.settle().await;
+    assert_eq!(a.locks.get("a").await?.unwrap().waiting, 2);
+    guard.release().await?;
+    let guard = w.soon(first).await?;
+    assert!(!second.is_finished());
+    guard.release().await?;
+    assert!(w.soon(second).await?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_whose_place_was_forgotten_stands_in_line_again() -> Result<()> {
+    let w = World::new();
+    let [a, b] = [1, 2].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").acquire().await?;
+    let waiting = b.waits("a", "bob");
+    w.settle().await;
+    // As after a pause: nothing of it runs while its place expires.
+    w.clock.advance(seconds(31.0));
+    assert_eq!(w.records().await, []);
+    drop(guard);
+    w.settle().await;
+    let (took, guard) = w.time(waiting).await;
+    assert!(took <= seconds(1.0), "{took:?}");
+    assert!(guard?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_any_hint_a_look_each_second_is_enough() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let guard = a.locks.lock("a").acquire().await?;
+    for _ in 0..1_000 {
+        b.plan.next(Method::Changes, Fault::ErrorBefore);
+    }
+    let waiting = b.waits("a", "bob");
+    w.pass(seconds(0.5)).await;
+    guard.release().await?;
+    w.settle().await;
+    assert!(!waiting.is_finished(), "nobody told it");
+    let (took, guard) = w.time(waiting).await;
+    assert_eq!(took, seconds(0.5));
+    assert!(guard?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_who_wait_in_one_process_ask_the_store_as_one() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let guard = a.locks.lock("a").acquire().await?;
+    let crowd: Vec<_> = (0..50).map(|_| b.waits("a", "crowd")).collect();
+    w.settle().await;
+    assert_eq!(a.locks.get("a").await?.unwrap().waiting, 1);
+    let before = b.spy.all_calls();
+    w.pass(seconds(10.0)).await;
+    let idle = b.spy.all_calls() - before;
+    assert!(idle <= 25, "{idle} calls in ten seconds of waiting");
+    let before = b.spy.calls(Method::Commit);
+    guard.release().await?;
+    for waiting in crowd {
+        w.soon(waiting).await?.release().await?;
+    }
+    // To take, to stand in line with two, to hand over with two at most.
+    let commits = b.spy.calls(Method::Commit) - before;
+    assert!(commits <= 50 * 5, "{commits} commits for 50");
+    Ok(())
+}
+
+#[tokio::test]
+async fn those_who_wait_do_not_stir_when_a_lock_goes_to_another() -> Result<()> {
+    let w = World::new();
+    let [a, b, c] = [1, 2, 3].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").acquire().await?;
+    let first = b.waits("a", "bob");
+    w.settle().await;
+    let _second = c.waits("a", "cy");
+    w.settle().await;
+    let before = (c.spy.calls(Method::Get), c.spy.calls(Method::Commit));
+    guard.release().await?;
+    let _guard = w.soon(first).await?;
+    let after = (c.spy.calls(Method::Get), c.spy.calls(Method::Commit));
+    assert_eq!(after, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_follows_the_history_when_nobody_waits() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let guard = a.locks.lock("a").acquire().await?;
+    let waiting = b.waits("a", "bob");
+    w.settle().await;
+    guard.release().await?;
+    w.soon(waiting).await?.release().await?;
+    w.pass(seconds(2.0)).await;
+    let before = b.spy.all_calls();
+    spawn({
+        let lock = a.locks.lock("b");
+        async move { lock.acquire().await?.release().await }
+    })
+    .await
+    .unwrap()?;
+    w.pass(seconds(10.0)).await;
+    assert_eq!(b.spy.all_calls(), before);
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Every verb with a call that is lost before or after it took effect, or is made twice: the same
+//! answer as if nothing had happened, and the same locks afterwards.
+
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use plimsoll_core::Result;
+use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_engine::locks::LockGuard;
+
+use crate::world::{Process, World, code, seconds};
+
+struct Scene {
+    w: World,
+    a: Process,
+    b: Process,
+    fault: Option<Fault>,
+}
+
+impl Scene {
+    /// From here on, the first call of each method by process `a` goes wrong.
+    fn go(&self) {
+        if let Some(fault) = self.fault {
+            for method in [Method::Commit, Method::Get, Method::Scan, Method::Changes] {
+                self.a.plan.next(method, fault);
+            }
+        }
+    }
+
+    async fn held(&self) -> Result<LockGuard> {
+        self.a.locks.lock("a").owner("ada").acquire().await
+    }
+
+    /// What is told of a guard: tokens are those of the record, and it can be relied upon.
+    async fn told(&self, guard: Result<LockGuard>) -> Result<String> {
+        let guard = guard?;
+        let state = self.b.locks.get("a").await?.unwrap();
+        assert_eq!(state.token, guard.token());
+        assert!(guard.is_held());
+        self.w.pass(seconds(20.0)).await;
+        assert!(guard.is_held());
+        guard.release().await?;
+        Ok(state.owner)
+    }
+}
+
+type Verb = fn(&Scene) -> BoxFuture<'_, Result<String>>;
+
+const VERBS: [(&str, Verb); 10] = [
+    ("try_acquire", |s| {
+        Box::pin(async {
+            s.go();
+            s.told(s.a.locks.lock("a").owner("ada").try_acquire().await)
+                .await
+        })
+    }),
+    ("acquire", |s| {
+        Box::pin(async {
+            s.go();
+            s.told(s.held().await).await
+        })
+    }),
+    ("try_acquire of a taken lock", |s| {
+        Box::pin(async {
+            let guard = s.b.locks.lock("a").acquire().await?;
+            s.go();
+            let refused = s.a.locks.lock("a").try_acquire().await;
+            guard.release().await?;
+            Ok(code(refused).into())
+        })
+    }),
+    ("acquire in turn", |s| {
+        Box::pin(async {
+            let guard = s.b.locks.lock("a").acquire().await?;
+            s.go();
+            let waiting = s.a.waits("a", "ada");
+            s.w.settle().await;
+            guard.release().await?;
+            // Without the history, it looks by itself.
+            let (took, guard) = s.w.time(waiting).await;
+            assert!(took <= seconds(1.0), "{took:?}");
+            s.told(guard).await
+        })
+    }),
+    ("acquire what is reserved", |s| {
+        Box::pin(async {
+            let guard = s.b.locks.lock("a").acquire().await?;
+            let waiting = s.a.waits("a", "ada");
+            s.w.settle().await;
+            s.go();
+            guard.release().await?;
+            let (took, guard) = s.w.time(waiting).await;
+            assert!(took <= seconds(1.0), "{took:?}");
+            s.told(guard).await
+        })
+    }),
+    ("release", |s| {
+        Box::pin(async {
+            let guard = s.held().await?;
+            s.go();
+            Ok(format!("{:?}", guard.release().await))
+        })
+    }),
+    ("release to one who waits", |s| {
+        Box::pin(async {
+            let guard = s.held().await?;
+            let waiting = s.b.waits("a", "bob");
+            s.w.settle().await;
+            s.go();
+            let answer = guard.release().await;
+            assert!(s.w.soon(waiting).await?.is_held());
+            Ok(format!("{answer:?}"))
+        })
+    }),
+    ("release of a lock that was broken", |s| {
+        Box::pin(async {
+            let guard = s.held().await?;
+            s.b.locks.break_lock("a").await?;
+            s.go();
+            Ok(code(guard.release().await).into())
+        })
+    }),
+    ("break_lock", |s| {
+        Box::pin(async {
+            let guard = s.b.locks.lock("a").acquire().await?;
+            s.go();
+            let broken = s.a.locks.break_lock("a").await?.unwrap();
+            assert_eq!(code(guard.release().await), "lock_not_held");
+            Ok(broken.owner)
+        })
+    }),
+    ("get and list", |s| {
+        Box::pin(async {
+            let guard = s.held().await?;
+            s.go();
+            let got = s.a.locks.get("a").await?;
+            let listed: Vec<_> = s.a.locks.list_all().try_collect().await?;
+            assert_eq!(
+                got.iter().collect::<Vec<_>>(),
+                listed.iter().collect::<Vec<_>>()
+            );
+            guard.release().await?;
+            Ok(format!("{}", listed.len()))
+        })
+    }),
+];
+
+#[tokio::test]
+async fn every_verb_is_repeated_safely() -> Result<()> {
+    let faults = [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate];
+    for (name, verb) in VERBS {
+        let mut first = None;
+        for fault in [None].into_iter().chain(faults.map(Some)) {
+            let w = World::new();
+            let (a, b) = (w.process(1), w.process(2));
+            let scene = Scene { w, a, b, fault };
+            let answer = verb(&scene).await?;
+            let lost: u64 = scene.a.plan.injected().into_values().sum();
+            assert_eq!(lost > 0, fault.is_some(), "{name}");
+            assert_eq!(
+                first.get_or_insert(answer.clone()),
+                &answer,
+                "{name}, {fault:?}"
+            );
+            scene.w.settle().await;
+            let left = scene.b.locks.lock("a").try_acquire().await;
+            assert!(left.is_ok(), "{name}, {fault:?}: {left:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_renewal_whose_answer_is_lost_is_repeated() -> Result<()> {
+    for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate] {
+        let w = World::new();
+        let a = w.process(1);
+        let guard = a.locks.lock("a").acquire().await?;
+        for _ in 0..3 {
+            a.plan.next(Method::Commit, fault);
+            w.pass(seconds(30.0)).await;
+            let state = a.locks.get("a").await?.unwrap();
+            assert_eq!(state.token, guard.token());
+        }
+        assert_eq!(a.plan.injected()[&Method::Commit], 3);
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_took_a_lock_without_hearing_of_it_relies_on_it_only_once_it_is_sure() -> Result<()> {
+    let w = World::new();
+    let a = w.process(1);
+    // Taken at once; but the answer is lost, and the store is away for most of its life.
+    a.plan.next(Method::Commit, Fault::ErrorAfter);
+    a.cut_off();
+    let waiting = a.waits("a", "ada");
+    w.pass(seconds(29.0)).await;
+    assert!(!waiting.is_finished());
+    a.plan.calm();
+    let (_, guard) = w.time(waiting).await;
+    let guard = guard?;
+    assert!(guard.is_held());
+    w.pass(seconds(10.0)).await;
+    assert!(guard.is_held());
+    guard.release().await
+}
