@@ -9,7 +9,9 @@ use plimsoll_core::store::Write;
 use plimsoll_core::task::NewTask;
 use plimsoll_core::{Ids, Name, Result, Store};
 
+use crate::archive::Archive;
 use crate::locks::{Locks, Room};
+use crate::registry::Workers;
 use crate::tasks::{Tail, Tasks};
 use crate::worker::{Worker, WorkerBuilder};
 
@@ -132,6 +134,16 @@ impl Engine {
     /// A worker of this name on this store.
     pub fn worker(&self, name: impl Into<String>) -> WorkerBuilder {
         Worker::builder(self.clone(), name)
+    }
+
+    /// The client of its archive.
+    pub fn archive(&self) -> Archive {
+        Archive::new(self.clone())
+    }
+
+    /// The client of its registry of workers.
+    pub fn workers(&self) -> Workers {
+        Workers::new(self.clone())
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {

@@ -4,23 +4,29 @@
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
 //! - [`Locks`] is the client of locks: one holder at a time, with a fencing token; elections.
 //! - [`Worker`] runs handlers for tasks.
-//! - [`Sweeper`] decides what time has made ready, and removes what was kept long enough.
+//! - [`Sweeper`] decides what time has made ready, and archives and removes what was kept long enough.
+//! - [`archive`] is what is kept of tasks after they are gone.
+//! - [`registry`] says which workers there are, and how much they do.
 //! - [`testing`] is for tests of handlers: tasks and workers in memory, on a clock that tests move.
 
+pub mod archive;
 mod engine;
 mod group_commit;
 pub mod locks;
+pub mod registry;
 mod retention;
 mod signals;
 mod spawn;
-mod sweeper;
+pub mod sweeper;
 pub mod tasks;
 pub mod testing;
 pub mod worker;
 
+pub use archive::Archive;
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
 pub use locks::Locks;
+pub use registry::Workers;
 pub use retention::Retention;
 pub use sweeper::Sweeper;
 pub use tasks::Tasks;

@@ -1,6 +1,6 @@
 //! How long things are kept once they are over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plimsoll_core::store::Compact;
@@ -18,12 +18,18 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// let mut retention = Retention::default();
 /// // Somebody will want to look at these.
 /// retention.tasks.remove(&Status::Failed);
+/// // These are of no interest to anybody.
+/// retention.archive.remove(&Status::Cancelled);
 /// retention.history = Some(Duration::from_secs(3_600));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Finished tasks, with their keys and logs.
     pub tasks: BTreeMap<Status, Duration>,
+    /// Which of these go to the [archive](crate::archive) then; the others are removed.
+    pub archive: BTreeSet<Status>,
+    /// How long the archive keeps them; `None`: for ever.
+    pub archived: Option<Duration>,
     /// Groups that have drained.
     pub groups: Option<Duration>,
     /// History: readers who come back later than this take a fresh snapshot.
@@ -33,13 +39,14 @@ pub struct Retention {
 }
 
 impl Default for Retention {
-    /// Finished tasks and groups for 30 days, history for a week, logs as long as their tasks.
+    /// Finished tasks for 30 days, and in the archive for a year; groups for 30 days, history for a
+    /// week, logs as long as their tasks.
     fn default() -> Self {
-        let finished = Status::ALL
-            .into_iter()
-            .filter(|status| status.is_terminal());
+        let finished = Status::ALL.into_iter().filter(|to| to.is_terminal());
         Self {
-            tasks: finished.map(|status| (status, 30 * DAY)).collect(),
+            tasks: (finished.clone().map(|status| (status, 30 * DAY))).collect(),
+            archive: finished.collect(),
+            archived: Some(365 * DAY),
             groups: Some(30 * DAY),
             history: Some(7 * DAY),
             logs: None,
@@ -48,20 +55,36 @@ impl Default for Retention {
 }
 
 impl Retention {
+    /// The same, but nothing goes to the archive: what was kept long enough is removed.
+    pub fn without_archive(mut self) -> Self {
+        self.archive.clear();
+        self
+    }
+
     /// Keeps everything for ever, but for what calls are remembered by.
     pub fn forever() -> Self {
         Self {
             tasks: BTreeMap::new(),
+            archive: BTreeSet::new(),
+            archived: None,
             groups: None,
             history: None,
             logs: None,
         }
     }
 
-    /// One step of bounded size.
+    /// Which finished tasks go to the archive, and when.
+    pub(crate) fn to_archive(&self) -> impl Iterator<Item = (Status, Duration)> {
+        let tasks = self.tasks.iter().map(|(status, age)| (*status, *age));
+        tasks.filter(|(status, _)| self.archive.contains(status))
+    }
+
+    /// One step of bounded size, which removes what does not go to the archive.
     pub(crate) fn step(&self, limit: usize) -> Compact {
+        let mut tasks = self.tasks.clone();
+        tasks.retain(|status, _| !self.archive.contains(status));
         Compact {
-            tasks: self.tasks.clone(),
+            tasks,
             groups: self.groups,
             history: self.history,
             logs: self.logs,

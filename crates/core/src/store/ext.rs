@@ -11,7 +11,7 @@ use crate::store::{
     Cancel, Commit, Due, Ending, Expire, Get, Outcome, Receipt, Settle, Store, Submitted, Tasks,
     Write,
 };
-use crate::task::{Holder, NewTask, Task};
+use crate::task::{Holder, NewTask, Status, Task};
 use crate::time::Timestamp;
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -23,6 +23,8 @@ pub struct Swept {
     pub promoted: u64,
     /// Attempts that were ended because their time ran out.
     pub expired: u64,
+    /// Of these, the last of their tasks: those have failed for good.
+    pub exhausted: u64,
     /// Records that expired.
     pub records: u64,
     /// Groups that were tallied.
@@ -125,6 +127,7 @@ pub trait StoreExt: Store {
             let expire = due.expired.into_iter().map(expire);
             let records = due.records.into_iter().map(Write::ExpireRecord);
             let groups = due.groups.into_iter().map(Write::Tally);
+            let mut exhausted = 0;
             for (writes, counter) in [
                 (promote.collect::<Vec<_>>(), &mut swept.promoted),
                 (expire.collect(), &mut swept.expired),
@@ -139,12 +142,15 @@ pub trait StoreExt: Store {
                     .await
                 {
                     match result {
-                        Ok(receipt) => *counter += u64::from(acted(&receipt)),
+                        Ok(receipt) => {
+                            *counter += u64::from(acted(&receipt));
+                            exhausted += u64::from(failed(&receipt));
+                        }
                         Err(error) => swept.errors.push(error),
                     }
                 }
             }
-            Ok(swept)
+            Ok(Swept { exhausted, ..swept })
         })
     }
 }
@@ -157,6 +163,11 @@ fn acted(receipt: &Receipt) -> bool {
         Some(Outcome::Already { .. }) | None => false,
         Some(_) => true,
     }
+}
+
+fn failed(receipt: &Receipt) -> bool {
+    let changed = receipt.outcomes.first();
+    matches!(changed, Some(Outcome::Changed { status, .. }) if *status == Status::Failed)
 }
 
 fn unanswered() -> Error {

@@ -100,7 +100,7 @@ impl Tasks {
     }
 
     /// Makes a call that is safe to repeat until the store answers, or patience ends.
-    pub(super) async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    pub(crate) async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {

@@ -35,7 +35,7 @@ impl Tasks {
 
     /// Makes commits that are each safe to repeat, however many, in calls that the store takes,
     /// and answers for each in order. Holds no more than one call of them at a time.
-    pub(super) async fn commit_all(
+    pub(crate) async fn commit_all(
         &self,
         commits: impl Iterator<Item = Result<Commit>> + Send,
     ) -> Vec<Result<Receipt>> {

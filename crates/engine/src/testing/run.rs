@@ -264,8 +264,8 @@ impl Kit {
 }
 
 pub(super) fn build(worker: WorkerBuilder) -> Worker {
-    // Who moves time also decides what it made ready.
-    let worker = worker.sweeps(false).build();
+    // Who moves time also decides what it made ready, and heartbeats are no reason to move it.
+    let worker = worker.sweeps(false).registers(false).build();
     worker.unwrap_or_else(|error| panic!("the worker cannot be built: {error}"))
 }
 

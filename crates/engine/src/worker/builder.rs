@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::error::Problem;
-use plimsoll_core::limits::{DURATION_MAX, LEASE_MAX};
+use plimsoll_core::limits::{DURATION_MAX, LEASE_MAX, NAME_BYTES_MAX};
 use plimsoll_core::store::FailRetry;
 use plimsoll_core::task::{Lane, Task, WorkerId};
 use plimsoll_core::{Invalid, Name};
@@ -18,10 +18,16 @@ use super::handler::{Served, Settled};
 use super::settings::Settings;
 use super::stats::Stats;
 use super::{Answer, Context, Failure, Handler, HandlerService, States, Worker};
+use crate::registry::Profile;
 use crate::{Engine, Sweeper};
 
 /// The shortest lease a worker can renew in time.
 const LEASE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest time between two heartbeats, and until a worker counts as offline: long before its
+/// record is gone.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60 * 60);
+const STALE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
 type Delay = dyn Fn(&Task, &Failure) -> Option<Duration> + Send + Sync;
 
@@ -54,6 +60,8 @@ pub struct WorkerBuilder {
     layers: Vec<Wrap>,
     settings: Settings,
     sweeper: Option<Sweeper>,
+    version: String,
+    registers: bool,
 }
 
 impl fmt::Debug for WorkerBuilder {
@@ -86,6 +94,8 @@ impl WorkerBuilder {
             layers: Vec::new(),
             settings: Settings::default(),
             sweeper,
+            version: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),
+            registers: true,
         }
     }
 
@@ -191,6 +201,18 @@ impl WorkerBuilder {
         self
     }
 
+    /// Says in the registry which program this is, and which version of it.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Whether the worker is in the [registry](crate::registry) while it runs, which is the default.
+    pub fn registers(mut self, registers: bool) -> Self {
+        self.registers = registers;
+        self
+    }
+
     /// Checks everything and makes the worker.
     pub fn build(self) -> Result<Worker, Invalid> {
         self.check_settings()?;
@@ -242,7 +264,11 @@ impl WorkerBuilder {
         };
         let lanes = (queues.iter())
             .flat_map(|queue| services.keys().map(move |kind| lane(queue, kind)))
-            .collect();
+            .collect::<Vec<_>>();
+        let settings = &self.settings;
+        let (most, stale_after) = (settings.concurrency, settings.stale_after);
+        let profile = (self.registers)
+            .then(|| Profile::of_this_process(self.version, &lanes, most, stale_after));
         let id = WorkerId {
             name: Name::for_field("worker", &self.name)?,
             incarnation: self.engine.ids().incarnation(),
@@ -260,6 +286,7 @@ impl WorkerBuilder {
                 stats: Stats::default(),
             },
             self.sweeper,
+            profile,
         ))
     }
 
@@ -275,6 +302,17 @@ impl WorkerBuilder {
             ("drain_hard", settings.drain_hard),
         ] {
             between(field, duration, Duration::ZERO, DURATION_MAX)?;
+        }
+        between("heartbeat", settings.heartbeat, least, HEARTBEAT_MAX)?;
+        between(
+            "stale_after",
+            settings.stale_after,
+            settings.heartbeat,
+            STALE_MAX,
+        )?;
+        let (bytes, max) = (self.version.len(), NAME_BYTES_MAX);
+        if bytes > max {
+            return Err(Invalid::new("version", Problem::TooLong { bytes, max }));
         }
         Ok(())
     }

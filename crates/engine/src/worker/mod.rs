@@ -42,6 +42,7 @@ pub use stats::{Stats, Summary};
 use driver::{Driver, Parts};
 pub(crate) use lease::Lease;
 
+use crate::registry::{Presence, Profile};
 use crate::{Engine, Sweeper};
 
 /// Runs handlers for the tasks of some queues.
@@ -74,6 +75,8 @@ use crate::{Engine, Sweeper};
 pub struct Worker {
     parts: Parts,
     sweeper: Option<Sweeper>,
+    /// What it says of itself, if it is to be registered.
+    profile: Option<Profile>,
     stop: watch::Sender<Stop>,
 }
 
@@ -89,7 +92,7 @@ impl std::fmt::Debug for Worker {
 
 /// Whether a worker goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stop {
+pub(crate) enum Stop {
     Go,
     Drain,
     Now,
@@ -143,11 +146,12 @@ impl Worker {
         WorkerBuilder::new(engine, name)
     }
 
-    fn new(parts: Parts, sweeper: Option<Sweeper>) -> Self {
+    fn new(parts: Parts, sweeper: Option<Sweeper>, profile: Option<Profile>) -> Self {
         let (stop, _) = watch::channel(Stop::Go);
         Self {
             parts,
             sweeper,
+            profile,
             stop,
         }
     }
@@ -169,6 +173,7 @@ impl Worker {
 
     /// Works until its [`Stopper`] says otherwise.
     pub async fn run(self) -> Result<Summary> {
+        let presence = self.presence();
         let sweeper = self.sweeper;
         let stopped = self.stop.subscribe();
         let work = Driver::new(self.parts, false).run(stopped);
@@ -178,11 +183,26 @@ impl Worker {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            biased;
-            summary = work => summary,
-            () = sweep => Err(Error::Closed),
-        }
+        let work = async {
+            tokio::select! {
+                biased;
+                summary = work => summary,
+                () = sweep => Err(Error::Closed),
+            }
+        };
+        registered(presence, work).await
+    }
+
+    fn presence(&self) -> Option<Presence> {
+        let parts = &self.parts;
+        Some(Presence::new(
+            parts.engine.clone(),
+            parts.id.clone(),
+            self.profile.clone()?,
+            parts.stats.clone(),
+            parts.settings.heartbeat,
+            self.stop.subscribe(),
+        ))
     }
 
     /// Works until SIGTERM or an interrupt, then drains. A second signal drops all handlers and gives
@@ -212,10 +232,28 @@ impl Worker {
 
     /// Works until there is nothing to be had. Tasks that are due later are left.
     pub async fn run_until_empty(self) -> Result<Summary> {
+        let presence = self.presence();
         let stopped = self.stop.subscribe();
-        if let Some(sweeper) = &self.sweeper {
-            sweeper.catch_up().await?;
-        }
-        Driver::new(self.parts, true).run(stopped).await
+        let work = async {
+            if let Some(sweeper) = &self.sweeper {
+                sweeper.catch_up().await?;
+            }
+            Driver::new(self.parts, true).run(stopped).await
+        };
+        registered(presence, work).await
     }
+}
+
+/// Works, and is in the registry meanwhile.
+async fn registered<T>(presence: Option<Presence>, work: impl Future<Output = T>) -> T {
+    let Some(mut presence) = presence else {
+        return work.await;
+    };
+    let done = tokio::select! {
+        biased;
+        done = work => done,
+        never = presence.keep() => match never {},
+    };
+    presence.leave().await;
+    done
 }

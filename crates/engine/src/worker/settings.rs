@@ -27,6 +27,10 @@ pub struct Settings {
     pub drain_soft: Duration,
     /// How long after that it drops them and gives their tasks back.
     pub drain_hard: Duration,
+    /// How often it says that it is there: see [`registry`](crate::registry).
+    pub heartbeat: Duration,
+    /// How long nobody may hear of it before it counts as offline. Its tasks do not depend on that.
+    pub stale_after: Duration,
 }
 
 impl Default for Settings {
@@ -39,6 +43,8 @@ impl Default for Settings {
             cancel_grace: Duration::from_secs(30),
             drain_soft: Duration::from_secs(5 * 60),
             drain_hard: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(10),
+            stale_after: Duration::from_secs(30),
         }
     }
 }

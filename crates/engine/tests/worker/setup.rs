@@ -119,11 +119,13 @@ impl Bench {
         self.store.sweep(1_000, self.engine.ids()).await.unwrap();
     }
 
-    /// A worker on queue `q` that leaves sweeping to others.
+    /// A worker on queue `q` that leaves sweeping to others, and is not registered, so that calls of
+    /// the store are its own.
     pub(crate) fn worker(&self) -> WorkerBuilder {
         Worker::builder(self.engine.clone(), "w")
             .queue("q")
             .sweeps(false)
+            .registers(false)
     }
 
     /// The same with these settings changed.

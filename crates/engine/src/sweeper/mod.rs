@@ -1,15 +1,23 @@
-//! Decides what time has made ready: promotes what is due, ends what ran out, and removes what has
-//! been kept long enough.
+//! Decides what time has made ready: promotes what is due, ends what ran out, marks workers as offline
+//! that nobody has heard of, archives and removes what has been kept long enough.
 //!
 //! Any number of these may run, in one process or many: each decision acts only on what is still
-//! as it was selected.
+//! as it was selected. A leader follows hints and due times and does all of it; a follower looks now
+//! and then for what is due, in case the leader hangs.
 
+mod pace;
+mod pass;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::store::{Compacted, Swept};
 use plimsoll_core::wake::Listener;
-use plimsoll_core::{Error, Ids, Result, StoreExt};
+use plimsoll_core::{Error, Result};
 
+use pace::{APART_MAX, Pace};
+pub use pass::{Part, Pass, Trouble};
+
+use crate::archive::Sink;
 use crate::{Engine, Retention};
 
 /// Sweeps a namespace for as long as it runs.
@@ -31,15 +39,17 @@ pub struct Sweeper {
     limit: usize,
     /// How often to look when nothing hints at anything and nothing is known to come.
     interval: Duration,
+    /// How often to look for workers that nobody has heard of.
+    watch_every: Duration,
     retention: Retention,
+    sink: Option<Arc<dyn Sink>>,
+    leads: bool,
 }
 
+/// How often to look for workers that nobody has heard of.
+const WATCH_EVERY: Duration = Duration::from_secs(30);
 /// How often to look for what has been kept long enough.
-const COMPACT_EVERY: Duration = Duration::from_secs(60);
-/// How far apart looks are that follow hints. They come with every submit, so that looks that find
-/// nothing become rarer.
-const APART_MIN: Duration = Duration::from_millis(100);
-const APART_MAX: Duration = Duration::from_secs(1);
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// After an error, the next try waits this long.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -50,7 +60,10 @@ impl Sweeper {
             engine,
             limit: 500,
             interval: Duration::from_secs(10),
+            watch_every: WATCH_EVERY,
             retention: Retention::default(),
+            sink: None,
+            leads: true,
         }
     }
 
@@ -60,17 +73,35 @@ impl Sweeper {
         self
     }
 
+    /// Archives to this sink, not in the store.
+    pub fn archive_to(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.sink = Some(sink);
+        self
+    }
+
+    /// Looks this often for workers that nobody has heard of.
+    pub fn watch_every(mut self, every: Duration) -> Self {
+        self.watch_every = every;
+        self
+    }
+
+    /// Decides and removes at most this many of each kind in one pass.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Whether it may lead, which is the default. One that only follows looks for what is due each
+    /// interval, in case the leader hangs, and leaves all else to it.
+    pub fn leads(mut self, leads: bool) -> Self {
+        self.leads = leads;
+        self
+    }
+
     /// Looks this often when nothing hints at anything and nothing is known to come.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
-    }
-
-    /// One pass of bounded size.
-    pub async fn sweep_once(&self) -> Result<Swept> {
-        (self.engine.store())
-            .sweep(self.limit, self.engine.ids())
-            .await
     }
 
     /// Decides everything that is due now. Waits for a store that is away.
@@ -90,46 +121,92 @@ impl Sweeper {
         }
     }
 
-    /// Removes what has been kept long enough now, in steps of bounded size.
-    pub async fn compact(&self) -> Result<Compacted> {
-        let mut all = Compacted::default();
-        loop {
-            let step = self.retention.step(self.limit);
-            let done = self.engine.store().compact(step).await?;
-            all.tasks += done.tasks;
-            all.groups += done.groups;
-            all.entries += done.entries;
-            all.lines += done.lines;
-            all.remembered += done.remembered;
-            if !done.more {
-                return Ok(all);
-            }
-            // Whoever shares this thread, or the store, gets its turn.
-            tokio::task::yield_now().await;
-        }
-    }
-
     /// Sweeps until it is dropped or the store is closed.
     pub async fn run(self) {
-        tokio::select! {
-            biased;
-            () = self.decide() => {}
-            () = self.compact_for_ever() => {}
+        loop {
+            let closed = match self.elect().await {
+                Some(term) => self.lead(term).await,
+                None => self.follow().await,
+            };
+            if closed {
+                return;
+            }
         }
     }
 
-    async fn compact_for_ever(&self) {
-        // Many sweepers that were started together do not all come at once.
-        let mut wait = COMPACT_EVERY.mul_f64(self.engine.ids().jitter().fraction());
+    /// Asks to lead. One leader is enough, and saves the others the work; two do no harm.
+    async fn elect(&self) -> Option<Term> {
+        self.leads.then_some(Term)
+    }
+
+    /// Does everything when it is due, until the term is over. Answers whether the store was closed.
+    async fn lead(&self, term: Term) -> bool {
+        tokio::select! {
+            biased;
+            () = self.decide() => true,
+            () = self.watch() => true,
+            () = self.tidy() => true,
+            () = term.over() => false,
+        }
+    }
+
+    /// Looks once for what a leader that hangs has left, and waits. Answers whether the store was
+    /// closed.
+    async fn follow(&self) -> bool {
+        match self.sweep_once().await {
+            Ok(swept) => {
+                let mut pass = Pass::default();
+                pass.swept(swept);
+                report(&pass);
+            }
+            Err(Error::Closed) => return true,
+            Err(error) => tracing::warn!(%error, "cannot sweep"),
+        }
+        self.engine.clock().sleep(self.interval).await;
+        false
+    }
+
+    /// Marks workers as offline, until the store is closed.
+    async fn watch(&self) {
+        let mut wait = self.first(self.watch_every);
         loop {
             self.engine.clock().sleep(wait).await;
-            wait = COMPACT_EVERY;
-            match self.compact().await {
-                Ok(_) => {}
-                Err(Error::Closed) => return,
-                Err(error) => tracing::warn!(%error, "cannot remove what is old"),
+            wait = self.watch_every;
+            let mut pass = Pass::default();
+            self.mark_stale(&mut pass).await;
+            report(&pass);
+            if pass.is_closed() {
+                return;
             }
         }
+    }
+
+    /// Archives and removes what was kept long enough, until the store is closed.
+    async fn tidy(&self) {
+        let mut wait = self.first(TIDY_EVERY);
+        loop {
+            self.engine.clock().sleep(wait).await;
+            wait = TIDY_EVERY;
+            loop {
+                let mut pass = Pass::default();
+                self.archive(&mut pass).await;
+                self.remove(&mut pass).await;
+                report(&pass);
+                if pass.is_closed() {
+                    return;
+                }
+                if !pass.more || !pass.troubles.is_empty() {
+                    break;
+                }
+                // Whoever shares this thread, or the store, gets its turn.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Many sweepers that were started together do not all come at once.
+    fn first(&self, every: Duration) -> Duration {
+        every.mul_f64(self.engine.ids().jitter().fraction())
     }
 
     async fn decide(&self) {
@@ -178,52 +255,28 @@ impl Sweeper {
     }
 }
 
+/// The time for which a sweeper leads.
+struct Term;
+
+impl Term {
+    /// Waits until somebody else may lead.
+    async fn over(&self) {
+        std::future::pending().await
+    }
+}
+
+fn report(pass: &Pass) {
+    for trouble in &pass.troubles {
+        tracing::warn!(%trouble, "a part of a sweep is left");
+    }
+}
+
 /// Waits for a hint that a task may be scheduled. What else has changed can wait.
 async fn task_hint(hints: &mut Listener) {
     loop {
         let wake = hints.next().await;
         if wake.any_lane || !wake.lanes.is_empty() {
             return;
-        }
-    }
-}
-
-/// How eager to be.
-struct Pace {
-    /// How far apart looks are that follow hints.
-    apart: Duration,
-    /// Whether the next look is for something that will be due by then.
-    awaited: bool,
-    /// Whether somebody else was faster the last time.
-    beaten: bool,
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self {
-            apart: APART_MIN,
-            awaited: false,
-            beaten: false,
-        }
-    }
-
-    fn looked(&mut self, swept: &Swept) {
-        let found = swept.promoted + swept.expired + swept.records + swept.groups > 0;
-        if self.awaited || found {
-            self.beaten = !found;
-        }
-        self.apart = match found {
-            true => APART_MIN,
-            false => (self.apart * 2).min(APART_MAX),
-        };
-    }
-
-    /// Of many sweepers, one is the first. The others come a little later, and find nothing to do
-    /// as long as it lives.
-    fn lag(&self, ids: &Ids) -> Duration {
-        match self.beaten {
-            true => APART_MIN.mul_f64(ids.jitter().fraction()),
-            false => Duration::ZERO,
         }
     }
 }
