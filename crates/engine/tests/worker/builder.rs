@@ -98,6 +98,15 @@ async fn numbers_and_durations_are_checked() {
         (with(|s| s.cancel_grace = Duration::MAX), "cancel_grace: "),
         (with(|s| s.drain_soft = Duration::MAX), "drain_soft: "),
         (with(|s| s.drain_hard = Duration::MAX), "drain_hard: "),
+        (
+            with(|s| s.heartbeat = Duration::ZERO),
+            "heartbeat: 0ns is not between 1ms and 3600s",
+        ),
+        (
+            with(|s| s.stale_after = secs(9)),
+            "stale_after: 9s is not between 10s and 43200s",
+        ),
+        (good().version("v".repeat(129)), "version: 129 bytes"),
     ];
     for (builder, expected) in cases {
         let said = refused(builder);

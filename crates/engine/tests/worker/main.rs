@@ -19,6 +19,7 @@ mod load;
 mod logs;
 mod quiet;
 mod refusals;
+mod registry;
 mod replies;
 mod setup;
 mod signals;

@@ -144,23 +144,46 @@ async fn a_sweeper_survives_a_store_that_is_away_and_ends_with_one_that_is_close
 #[tokio::test]
 async fn ten_idle_workers_ask_little_of_the_store() {
     let bench = Bench::new();
+    let worker = || bench.worker().sweeps(true).registers(true);
     let _workers: Vec<_> = (0..10)
-        .map(|_| start(bench.worker().sweeps(true).handle("k", async || {})))
+        .map(|_| start(worker().handle("k", async || {})))
         .collect();
     bench.pass(secs(20)).await;
     bench.calls.reset();
     bench.pass(secs(60)).await;
-    let (looks, sweeps) = (
-        bench.calls.of(Method::Exchange),
-        bench.calls.of(Method::Due),
-    );
+    let calls = |method| bench.calls.of(method);
+    let (looks, sweeps) = (calls(Method::Exchange), calls(Method::Due));
     assert!(
         looks <= 60 && sweeps <= 60,
         "{looks} looks, {sweeps} sweeps"
     );
-    // Each looks once a minute for what was kept long enough.
-    assert_eq!(bench.calls.of(Method::Compact), 10);
-    assert_eq!(bench.calls.all(), looks + sweeps + 10);
+    // Each is heard of every ten seconds.
+    assert_eq!(calls(Method::Commit), 60);
+    // Each looks twice a minute for workers that nobody has heard of, and once for what was kept
+    // long enough: to be archived, in each way to end, or to be removed.
+    assert_eq!((calls(Method::Ping), calls(Method::Scan)), (20, 20));
+    assert_eq!((calls(Method::List), calls(Method::Compact)), (30, 10));
+    assert_eq!(bench.calls.all(), looks + sweeps + 60 + 40 + 40);
+}
+
+#[tokio::test]
+async fn who_follows_looks_each_interval_and_leaves_the_rest_to_the_leader() {
+    let bench = Bench::new();
+    let builder = bench.worker().sweeps(true);
+    let builder = builder.sweeper(|sweeper| sweeper.leads(false));
+    let _worker = start(builder.handle("none", async || {}));
+    settle_down().await;
+    let id = later(&bench, secs(12)).await;
+    bench.calls.reset();
+    bench.pass(secs(13)).await;
+    assert_eq!(bench.get(id).await.status, Status::Scheduled);
+    bench.pass(secs(7)).await;
+    assert_eq!(bench.get(id).await.status, Status::Pending);
+    bench.pass(secs(40)).await;
+    assert_eq!(bench.calls.of(Method::Due), 6);
+    assert_eq!(bench.calls.of(Method::Commit), 1);
+    let others = [Method::Scan, Method::List, Method::Compact];
+    assert!(others.iter().all(|method| bench.calls.of(*method) == 0));
 }
 
 #[tokio::test]
