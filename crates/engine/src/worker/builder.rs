@@ -54,6 +54,7 @@ pub struct WorkerBuilder {
     name: String,
     queues: Vec<String>,
     handlers: Vec<(String, HandlerService, Check)>,
+    rest: Option<(HandlerService, Check)>,
     limits: Vec<(String, usize)>,
     backoffs: Vec<(String, Backoff)>,
     states: States,
@@ -88,6 +89,7 @@ impl WorkerBuilder {
             name: name.into(),
             queues: Vec::new(),
             handlers: Vec::new(),
+            rest: None,
             limits: Vec::new(),
             backoffs: Vec::new(),
             states: States::default(),
@@ -113,6 +115,30 @@ impl WorkerBuilder {
     ) -> Self {
         let service = BoxCloneSyncService::new(Served::new(handler));
         self.handlers.push((kind.into(), service, H::check));
+        self
+    }
+
+    /// Works with this handler on tasks of all kinds that have none of their own. The worker counts
+    /// the tasks of its queues now and then to learn which kinds there are.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace, StoreExt, task::{Lane, NewTask}};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::worker::Worker;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// for kind in ["resize", "rotate"] {
+    ///     let task = NewTask::new(engine.ids().task(), Lane::new("images", kind)?, "");
+    ///     engine.store().submit(task).await?;
+    /// }
+    /// let worker = Worker::builder(engine, "w1").queue("images").handle_rest(async || {}).build()?;
+    /// assert_eq!(worker.run_until_empty().await?.completed, 2);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn handle_rest<H: Handler<A>, A: 'static>(mut self, handler: H) -> Self {
+        let service = BoxCloneSyncService::new(Served::new(handler));
+        self.rest = Some((service, H::check));
         self
     }
 
@@ -237,13 +263,21 @@ impl WorkerBuilder {
                 return Err(Invalid::new("kind", Problem::Repeated(kind.to_string())));
             }
         }
-        if services.is_empty() {
+        let rest = match self.rest {
+            Some((service, check)) => {
+                check(&self.states).map_err(|invalid| invalid.within("handler of the rest"))?;
+                let wrapped = (self.layers.iter().rev()).fold(service, |inner, wrap| wrap(inner));
+                Some((wrapped, queues.clone()))
+            }
+            None => None,
+        };
+        if services.is_empty() && rest.is_none() {
             let missing = "give a handler for at least one kind".into();
             return Err(Invalid::new("handler", Problem::Missing(missing)));
         }
         let known = |field: &str, kind: &str| -> Result<Name, Invalid> {
             let name = Name::for_field(field, kind)?;
-            if !services.contains_key(&name) {
+            if !services.contains_key(&name) && rest.is_none() {
                 let missing = format!("no handler for {kind}");
                 return Err(Invalid::new(field, Problem::Missing(missing.into())));
             }
@@ -280,6 +314,7 @@ impl WorkerBuilder {
                 settings: self.settings,
                 lanes,
                 services,
+                rest,
                 limits,
                 backoffs,
                 states: Arc::new(self.states),

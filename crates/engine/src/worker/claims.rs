@@ -80,6 +80,12 @@ impl Claims {
     }
 
     fn next(&mut self, parts: &Parts, desk: &Desk, now: Duration) -> Option<Claim> {
+        if parts.lanes.is_empty() {
+            // A worker that takes any kind has not heard of one yet.
+            self.hungry = false;
+            self.look_at = now + until_next_look(None, parts);
+            return None;
+        }
         let limits = parts.engine.store().limits();
         let room = desk.room(&parts.settings, now).min(limits.page_max);
         if room == 0 {

@@ -25,6 +25,7 @@ use super::builder::Backoff;
 use super::claims::Claims;
 use super::context::{Cause, Context, Signal};
 use super::desk::Desk;
+use super::discover::Discovery;
 use super::drain::Drain;
 use super::lease::Lease;
 use super::renewal::Renewing;
@@ -43,6 +44,8 @@ pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) lanes: Vec<Lane>,
     pub(super) services: BTreeMap<Name, HandlerService>,
+    /// What works on all other kinds of these queues, if anything does.
+    pub(super) rest: Option<(HandlerService, Vec<Name>)>,
     /// How many of a kind may be held at the same time.
     pub(super) limits: BTreeMap<Name, usize>,
     pub(super) backoffs: BTreeMap<Name, Backoff>,
@@ -68,6 +71,7 @@ pub(super) struct Driver {
     pub(super) pause_until: Duration,
     pub(super) troubles: u32,
     pub(super) drain: Option<Drain>,
+    pub(super) discovery: Option<Discovery>,
     until_empty: bool,
     /// Why the worker cannot go on.
     pub(super) fatal: Option<Error>,
@@ -75,7 +79,9 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(parts: Parts, until_empty: bool) -> Self {
+        let rest = parts.rest.as_ref();
         Self {
+            discovery: rest.map(|(_, queues)| Discovery::new(queues.clone(), &parts.lanes)),
             parts,
             desk: Desk::default(),
             handlers: JoinSet::new(),
@@ -126,6 +132,9 @@ impl Driver {
                 answer = flight(self.renewing.as_mut().map(|renewing| &mut renewing.answer)) => {
                     self.renewed(answer, clock.monotonic());
                 }
+                answer = flight(self.discovery.as_mut().and_then(|one| one.looking.as_mut())) => {
+                    self.discovered(answer, clock.monotonic());
+                }
                 Some(ended) = self.handlers.join_next() => {
                     let mut ended = Some(ended);
                     while let Some(result) = ended {
@@ -154,13 +163,16 @@ impl Driver {
             self.start(hold, now);
         }
         self.parts.stats.running(self.desk.running.len());
+        let last_look = self.until_empty && self.desk.is_clear() && self.claims.is_done();
+        self.discover(now, last_look);
         self.send(now);
         self.renew(now);
     }
 
     fn start(&mut self, hold: Hold, now: Duration) {
         let kind = hold.kind();
-        let Some(service) = self.parts.services.get(kind).cloned() else {
+        let rest = self.parts.rest.as_ref().map(|(service, _)| service);
+        let Some(service) = self.parts.services.get(kind).or(rest).cloned() else {
             // Only kinds with a handler are claimed.
             let release = Settling::release(&hold.holder, None, hold.renewed);
             self.desk.owe(release);
@@ -191,6 +203,9 @@ impl Driver {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
+        if let Some(discovery) = &mut self.discovery {
+            discovery.doubt();
+        }
         if self.parts.limits.contains_key(running.hold.kind()) {
             // Its kind was left out of claims while it was at its limit.
             self.claims.wake();
@@ -224,6 +239,10 @@ impl Driver {
         if wake.leases {
             self.hear_of_leases(now);
         }
+        if let Some(discovery) = &mut self.discovery {
+            let soon = now + self.parts.settings.poll / 4;
+            discovery.hear(wake, &mut self.parts.lanes, soon);
+        }
         let lanes = &self.parts.lanes;
         if wake.any_lane || lanes.iter().any(|lane| wake.lanes.contains(lane)) {
             self.claims.wake();
@@ -244,6 +263,7 @@ impl Driver {
             renew,
             Some(self.pause_until),
             self.desk.next_event(),
+            self.discovery.as_ref().map(|one| one.look_at),
         ];
         let next = events.into_iter().flatten().filter(|at| *at > now).min();
         next.unwrap_or(now + Duration::from_secs(3_600))
@@ -256,7 +276,10 @@ impl Driver {
         let clear = self.desk.is_clear() && self.sent.is_none() && self.claims.open.is_none();
         match self.drain {
             Some(drain) => clear || drain.gives_up(now),
-            None => self.until_empty && clear && self.claims.is_done(),
+            None => {
+                let all_seen = self.discovery.as_ref().is_none_or(Discovery::is_done);
+                self.until_empty && clear && all_seen && self.claims.is_done()
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod builder;
 mod claims;
 mod context;
 mod desk;
+mod discover;
 mod drain;
 mod driver;
 mod exchange;

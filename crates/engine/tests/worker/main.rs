@@ -21,6 +21,7 @@ mod quiet;
 mod refusals;
 mod registry;
 mod replies;
+mod rest;
 mod setup;
 mod signals;
 mod sweeper;
