@@ -7,6 +7,7 @@ mod demo;
 mod output;
 mod place;
 mod table;
+mod work;
 
 /// Many small values are made and dropped by different threads.
 #[global_allocator]
@@ -31,19 +32,27 @@ enum Command {
     Demo(demo::Demo),
     /// Measures a store: how many tasks a second, how long each takes, what is written.
     Bench(bench::Bench),
+    Work(work::Work),
     /// The demo without mercy: workers are killed and frozen at random until all tasks are done.
     #[command(hide = true)]
     Chaos(demo::Chaos),
     /// One worker of the demo, started by it.
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
+    /// The parent of one command of `plimsoll work`, started by it.
+    #[command(hide = true)]
+    WorkGuard(work::WorkGuard),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
+    let runtime = match &arguments.command {
+        // There may be hundreds of them.
+        Command::WorkGuard(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    }
+    .enable_all()
+    .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -64,6 +73,8 @@ fn main() -> ExitCode {
         Command::DemoWorker(worker) => runtime
             .block_on(worker.run())
             .map_err(|error| error.to_string()),
+        Command::Work(work) => return runtime.block_on(work.run()),
+        Command::WorkGuard(guard) => return runtime.block_on(guard.run()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

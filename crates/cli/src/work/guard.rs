@@ -1,0 +1,173 @@
+//! `plimsoll work-guard`: the parent of one command, so that nothing of it outlives its worker.
+//!
+//! The worker starts the guard as the leader of a process group of its own; the command and all it
+//! starts are in that group. The guard's standard input brings the payload and then stays open for
+//! as long as the worker lives: when it ends, the guard ends the whole group, itself included. The
+//! other way round, a worker that loses its guard ends the group by the guard's process id.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll::clock::{Clock, SystemClock};
+use rustix::io::Errno;
+use rustix::process::{Signal, kill_current_process_group};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::verdict::{CANNOT_RUN, NOT_FOUND, SIGNALLED};
+
+/// The system could not start it, for want of memory or processes: EX_OSERR of sysexits.
+const SYSTEM: u8 = 71;
+
+/// The parent of one command, started by `plimsoll work`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkGuard {
+    /// How long the command may go on after SIGTERM once the worker is gone.
+    #[arg(long, value_parser = super::duration::parse)]
+    grace: Duration,
+    /// The folder of the command, to be removed once the worker is gone.
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl WorkGuard {
+    /// Answers as the command does: with its exit code, or 128 and the signal that killed it.
+    pub(crate) async fn run(self) -> ExitCode {
+        let code = match self.guard().await {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("plimsoll work: cannot guard the command: {error}");
+                SYSTEM
+            }
+        };
+        ExitCode::from(code)
+    }
+
+    async fn guard(self) -> io::Result<u8> {
+        let _deaf = ignore_signals_to_the_group()?;
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let mut input = pipe::Receiver::from_owned_fd(input)?;
+        // A worker that dies before it has said everything leaves nothing to be started.
+        let payload = read_payload(&mut input).await?;
+        let mut child = match self.start() {
+            Ok(child) => child,
+            Err(error) => {
+                let command = self.command[0].to_string_lossy();
+                eprintln!("plimsoll work: cannot run `{command}`: {error}");
+                return Ok(code_of(&error));
+            }
+        };
+        let stdin = child.stdin.take();
+        let feed = async {
+            if let Some(mut stdin) = stdin {
+                // A command need not read what it does not want to know.
+                stdin.write_all(&payload).await.ok();
+            }
+            drop(payload);
+        };
+        let gone = async {
+            let mut nothing = [0; 16];
+            while input.read(&mut nothing).await.is_ok_and(|read| read > 0) {}
+        };
+        tokio::select! {
+            status = fed(feed, child.wait()) => Ok(code(status?)),
+            () = gone => self.end(child).await,
+        }
+    }
+
+    fn start(&self) -> io::Result<Child> {
+        Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .stdin(Stdio::piped())
+            .spawn()
+    }
+
+    /// Ends everything: politely, then for good.
+    async fn end(self, mut child: Child) -> io::Result<u8> {
+        kill_current_process_group(Signal::TERM)?;
+        kill_current_process_group(Signal::CONT)?;
+        let clock = SystemClock::new();
+        tokio::select! {
+            _ = child.wait() => {}
+            () = clock.sleep(self.grace) => {}
+        }
+        std::fs::remove_dir_all(&self.folder).ok();
+        if let Some(of_the_worker) = self.folder.parent() {
+            // The last one of all guards can.
+            std::fs::remove_dir(of_the_worker).ok();
+        }
+        kill_current_process_group(Signal::KILL)?;
+        Ok(SIGNALLED)
+    }
+}
+
+/// Waits for the command while it is fed, and does not wait for the feeding.
+async fn fed<T>(feed: impl Future<Output = ()>, wait: impl Future<Output = T>) -> T {
+    tokio::pin!(feed, wait);
+    tokio::select! {
+        done = &mut wait => return done,
+        () = &mut feed => {}
+    }
+    wait.await
+}
+
+/// Signals to the group are for the command. The guard hears them too, and goes on.
+fn ignore_signals_to_the_group() -> io::Result<impl Sized> {
+    [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+        SignalKind::alarm(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ]
+    .into_iter()
+    .map(signal)
+    .collect::<io::Result<Vec<_>>>()
+}
+
+/// What the worker sends: the length of the payload in eight bytes, and the payload.
+pub(super) fn frame(payload: &[u8]) -> [u8; 8] {
+    (payload.len() as u64).to_be_bytes()
+}
+
+async fn read_payload(input: &mut pipe::Receiver) -> io::Result<Vec<u8>> {
+    let length = input.read_u64().await?;
+    let mut payload = Vec::new();
+    let read = input.take(length).read_to_end(&mut payload).await?;
+    if read as u64 == length {
+        Ok(payload)
+    } else {
+        Err(ErrorKind::UnexpectedEof.into())
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => i32::from(SIGNALLED) + signal,
+        (None, None) => i32::from(SYSTEM),
+    };
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// As shells answer.
+fn code_of(error: &io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        ErrorKind::PermissionDenied | ErrorKind::ArgumentListTooLong => CANNOT_RUN,
+        _ if Errno::from_io_error(error) == Some(Errno::NOEXEC) => CANNOT_RUN,
+        _ => SYSTEM,
+    }
+}

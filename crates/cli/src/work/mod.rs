@@ -1,0 +1,281 @@
+//! `plimsoll work`: a worker that runs a command for each task, so that any language can work.
+
+mod control;
+mod duration;
+mod environment;
+mod group;
+mod guard;
+mod journal;
+mod lines;
+mod pipes;
+mod report;
+mod run;
+mod verdict;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll::worker::{Context, Summary, Worker};
+use plimsoll::{Engine, Plimsoll};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+
+use group::{Morgue, adopt_orphans};
+use report::Report;
+use run::Setup;
+
+pub(crate) use guard::WorkGuard;
+
+/// How often the display is drawn, and what was killed is let go of.
+const TICK: Duration = Duration::from_millis(250);
+/// How much longer than a command a handler may take, to write down how it ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long to wait in the end for what was killed.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// The exit code of a worker that had to cut something off.
+const CUT_OFF: u8 = 3;
+
+/// Runs a command for each task: the payload is its standard input, the result its standard
+/// output, and its exit code decides.
+///
+/// 0 completes the task, 65 fails it for good, 75 puts it off, 69 gives it back; after any other
+/// code it is tried again as its policy says. Standard error goes to the job log. Lines written to
+/// the file $PLIMSOLL_CONTROL say more: `progress 40 copying`, `checkpoint TEXT`, `stage NAME`,
+/// `set NAME TEXT`, `log LEVEL TEXT`, `retry-after 30s`.
+///
+/// SIGTERM or an interrupt drains: what runs may finish. A second one kills it. The exit code is 0,
+/// or 3 if something was cut off.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// The store.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "PLIMSOLL_STORE",
+        default_value = "sqlite:plimsoll.db"
+    )]
+    store: String,
+    /// The namespace.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PLIMSOLL_NAMESPACE",
+        default_value = "default"
+    )]
+    namespace: String,
+    /// Works on this queue. May be given several times.
+    #[arg(long = "queue", value_name = "NAME", required = true)]
+    queues: Vec<String>,
+    /// Works on tasks of this kind alone. May be given several times. Without it, on all kinds.
+    #[arg(long = "kind", value_name = "NAME")]
+    kinds: Vec<String>,
+    /// Runs this many commands at a time. Without it, one for each processor.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: Option<u32>,
+    /// The name of this worker. Without it, that of the machine.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How long the store waits for a sign of life before others may have a task.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    lease: Duration,
+    /// How long commands may go on after SIGTERM before they are told to stop.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    drain_timeout: Duration,
+    /// How long a command may go on after it was told to stop, before it is killed.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    grace: Duration,
+    /// How much of the standard error of an attempt goes to the job log.
+    #[arg(long, value_name = "BYTES", default_value_t = 1024 * 1024)]
+    log_bytes_max: usize,
+    /// Ends when there is nothing to be had. Tasks that are due later are left.
+    #[arg(long)]
+    until_empty: bool,
+    /// One JSON object a line for everything that happens.
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Why a worker cannot work.
+#[derive(Debug, Error)]
+enum WorkError {
+    #[error("cannot run `{command}`: {why}")]
+    Command { command: String, why: String },
+    #[error("cannot make a folder for control files: {0}")]
+    Folder(io::Error),
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+    #[error("cannot find this program, to guard commands with it: {0}")]
+    Guard(io::Error),
+    #[error(transparent)]
+    Store(#[from] plimsoll::Error),
+}
+
+impl From<plimsoll::Invalid> for WorkError {
+    fn from(invalid: plimsoll::Invalid) -> Self {
+        Self::Store(invalid.into())
+    }
+}
+
+impl Work {
+    pub(crate) async fn run(self) -> ExitCode {
+        match self.work().await {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(CUT_OFF),
+            Err(error) => {
+                eprintln!("plimsoll: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// Answers whether nothing was cut off.
+    async fn work(self) -> Result<bool, WorkError> {
+        check_command(&self.command[0])?;
+        adopt_orphans().map_err(WorkError::Guard)?;
+        let setup = Arc::new(self.setup()?);
+        let engine = Plimsoll::open(&self.store)?.engine(&self.namespace).await?;
+        let worker = self.build(&engine, &setup)?;
+        let done = self.drive(worker, &engine, &setup).await;
+        let clock = engine.clock().as_ref();
+        tokio::select! {
+            gone = setup.morgue.empty(clock) => gone.map_err(WorkError::Signals)?,
+            () = clock.sleep(GONE_WITHIN) => setup.report.note("a killed command is still there"),
+        }
+        let done = done?;
+        setup.report.summary(&done);
+        Ok(done.is_clean() && setup.report.was_interrupted() == 0)
+    }
+
+    fn setup(&self) -> Result<Setup, WorkError> {
+        let folder = tempfile::Builder::new().prefix("plimsoll-work-").tempdir();
+        Ok(Setup {
+            command: self.command.clone(),
+            program: this_program().map_err(WorkError::Guard)?,
+            store: self.store.clone(),
+            namespace: self.namespace.clone(),
+            grace: self.grace,
+            lease: self.lease,
+            log_bytes_max: self.log_bytes_max,
+            folder: folder.map_err(WorkError::Folder)?,
+            morgue: Arc::new(Morgue::default()),
+            report: Report::new(self.json),
+        })
+    }
+
+    fn build(&self, engine: &Engine, setup: &Arc<Setup>) -> Result<Worker, WorkError> {
+        let handler = {
+            let setup = setup.clone();
+            move |context: Context| run::run(setup.clone(), context)
+        };
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let concurrency = self
+            .concurrency
+            .map_or_else(processors, |count| count as usize);
+        let name = self.name.clone().unwrap_or_else(machine);
+        let builder = engine.worker(name).concurrency(concurrency);
+        let builder = builder.settings(|settings| {
+            settings.lease = self.lease;
+            settings.cancel_grace = self.grace.saturating_add(LAST_WORDS);
+            settings.drain_soft = self.drain_timeout;
+            settings.drain_hard = self.grace.saturating_add(LAST_WORDS);
+        });
+        let builder = (self.queues.iter()).fold(builder, |builder, queue| builder.queue(queue));
+        let builder = match self.kinds.as_slice() {
+            [] => builder.handle_rest(handler),
+            kinds => (kinds.iter()).fold(builder, |builder, kind| {
+                builder.handle(kind, handler.clone())
+            }),
+        };
+        Ok(builder.build()?)
+    }
+
+    /// Works until there is nothing to do, or until it is told to end: politely, then for good.
+    async fn drive(
+        &self,
+        worker: Worker,
+        engine: &Engine,
+        setup: &Setup,
+    ) -> Result<Summary, WorkError> {
+        let listen = |kind| signal(kind).map_err(WorkError::Signals);
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let (stopper, stats, clock) = (worker.stopper(), worker.stats(), engine.clock());
+        let work = async {
+            match self.until_empty {
+                true => worker.run_until_empty().await,
+                false => worker.run().await,
+            }
+        };
+        tokio::pin!(work);
+        let mut told = false;
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done?),
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = clock.sleep(TICK) => {
+                    setup.morgue.sweep();
+                    setup.report.update(clock.monotonic(), stats.summary());
+                    continue;
+                }
+            }
+            if told {
+                stopper.now();
+            } else {
+                stopper.drain();
+                let running = stats.summary().running;
+                setup
+                    .report
+                    .note(&format!("draining, {running} running; again to kill them"));
+            }
+            told = true;
+        }
+    }
+}
+
+/// Finds out at the start what would fail every task.
+fn check_command(command: &OsStr) -> Result<(), WorkError> {
+    let is_program = |path: &Path| {
+        let metadata = std::fs::metadata(path);
+        metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let path = Path::new(command);
+    let found = if path.components().count() > 1 || path.is_absolute() {
+        is_program(path)
+    } else {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&folders).any(|folder| is_program(&folder.join(path)))
+    };
+    if found {
+        return Ok(());
+    }
+    Err(WorkError::Command {
+        command: path.display().to_string(),
+        why: "there is no such program".into(),
+    })
+}
+
+/// This program as it is now: its file may be replaced while it runs.
+fn this_program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") {
+        return Ok("/proc/self/exe".into());
+    }
+    std::env::current_exe()
+}
+
+fn machine() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,347 @@
+//! One task, one process: what goes in, what comes out, and when it has to end.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll::Name;
+use plimsoll::log::{ExecutionStep, Level, NewLine};
+use plimsoll::worker::{Answer, Cause, Context};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+use super::control::{self, Word};
+use super::environment;
+use super::group::{Group, Morgue};
+use super::guard::frame;
+use super::journal::{Journal, Scribe};
+use super::lines::{Lines, plain};
+use super::pipes::{Fifo, Tap};
+use super::report::Report;
+use super::verdict::{End, Output, Run, grace};
+
+/// The longest line of standard error that is kept whole.
+const LINE_MAX: usize = 4 * 1024;
+/// How much of its output is kept with the step: the beginning of one, the end of the other.
+const STEP_OUTPUT_MAX: usize = 4 * 1024;
+/// A worker that cannot do a task holds it back for this long, or would have it again at once.
+const HOLD_BACK: Duration = Duration::from_secs(1);
+
+/// How commands are run.
+pub(super) struct Setup {
+    pub(super) command: Vec<OsString>,
+    /// This program, to be run as the guard of a command.
+    pub(super) program: PathBuf,
+    pub(super) store: String,
+    pub(super) namespace: String,
+    pub(super) grace: Duration,
+    pub(super) lease: Duration,
+    pub(super) log_bytes_max: usize,
+    /// Where each command has a folder of its own.
+    pub(super) folder: TempDir,
+    pub(super) morgue: Arc<Morgue>,
+    pub(super) report: Report,
+}
+
+/// Runs the command on a task.
+pub(super) async fn run(setup: Arc<Setup>, context: Context) -> Answer {
+    setup.report.started(&context);
+    let clock = context.engine().clock().clone();
+    let began = clock.monotonic();
+    let (answer, exit_code) = match attempt(&setup, &context).await {
+        Ok((run, stopped)) => {
+            let exit_code = run.exit_code();
+            let answer = run.verdict();
+            if stopped == Some(Cause::Draining) && !matches!(answer, Answer::Complete(_)) {
+                setup.report.interrupted();
+            }
+            (answer, exit_code)
+        }
+        Err(error) => {
+            // The task is not to blame.
+            setup.report.trouble(&context, &error);
+            (Answer::Release, None)
+        }
+    };
+    setup
+        .report
+        .ended(&context, &answer, exit_code, clock.monotonic() - began);
+    if answer == Answer::Release && context.cancelled().is_none() {
+        tokio::select! {
+            () = clock.sleep(HOLD_BACK) => {}
+            _ = context.cancellation() => {}
+        }
+    }
+    answer
+}
+
+async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Cause>)> {
+    let clock = context.engine().clock().clone();
+    let (started_at, began) = (clock.now(), clock.monotonic());
+    let folder = tempfile::Builder::new()
+        .prefix("task-")
+        .tempdir_in(setup.folder.path())?;
+    let control = folder.path().join("control");
+    let fifo = Fifo::make(&control)?;
+    let checkpoint = match context.last_checkpoint() {
+        Some(bytes) => {
+            let path = folder.path().join("checkpoint");
+            std::fs::write(&path, bytes)?;
+            Some(path)
+        }
+        None => None,
+    };
+    let mut command = setup.guard(folder.path());
+    environment::tell(&mut command, context, &control, checkpoint.as_deref());
+    let (mut group, mut child) = Group::start(&mut command, &setup.morgue)?;
+    let (over, until) = watch::channel(false);
+    let pipes = Pipes::of(&mut child, &until)?;
+    let (scribe, journal) = Journal::new(context.clone(), setup.log_bytes_max);
+
+    let ending = async {
+        let ended = watch_over(&mut group, context, setup).await;
+        group.finish(clock.as_ref()).await;
+        over.send_replace(true);
+        ended
+    };
+    let result_max = context.engine().store().limits().payload_bytes_max;
+    let payload = context.task().spec.payload.clone();
+    let controlled = follow_control(fifo, until.clone(), result_max, scribe.clone());
+    let (ended, (), output, said, retry_after, journal) = tokio::join!(
+        ending,
+        feed(pipes.stdin, payload, until.clone()),
+        pipes.stdout.all(result_max),
+        follow_errors(pipes.stderr, scribe),
+        controlled,
+        journal.run(),
+    );
+    let (end, stopped) = ended?;
+    let run = Run {
+        end,
+        stopped: stopped.clone(),
+        output,
+        last_words: said.last_words,
+        retry_after,
+        timeout: context.task().spec.attempt_timeout,
+    };
+    let took = clock.monotonic() - began;
+    let step = ExecutionStep {
+        step_id: name(&format!("attempt-{}", context.attempt()))?,
+        kind: name("command")?,
+        command: Some(setup.command_line()),
+        exit_code: run.exit_code(),
+        stdout: match &run.output {
+            Output::Whole(bytes) => text(&bytes[..bytes.len().min(STEP_OUTPUT_MAX)]),
+            Output::Beyond { max } => Some(format!("more than {max} bytes")),
+        },
+        stderr: text(&said.tail),
+        started_at,
+        // From the clock that does not jump: it must not end before it began.
+        completed_at: Some(started_at.saturating_plus(took)),
+        duration_ms: Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        success: Some(run.end == End::Exited(0)),
+        error: (run.end != End::Exited(0)).then(|| run.words()),
+    };
+    let level = match run.end {
+        End::Exited(0) => Level::Info,
+        End::Exited(_) | End::Killed(_) => Level::Error,
+    };
+    let id = journal.context().engine().ids().line();
+    let line = NewLine::new(id, level, format!("{} after {took:.1?}", run.words()));
+    let step = Some(Box::new(step));
+    journal.close(NewLine { step, ..line }).await;
+    Ok((run, stopped))
+}
+
+/// Waits for the end of a command, and makes it end when it has to. Answers how it ended, and why it
+/// was told to.
+async fn watch_over(
+    group: &mut Group,
+    context: &Context,
+    setup: &Setup,
+) -> io::Result<(End, Option<Cause>)> {
+    let clock = context.engine().clock().as_ref();
+    let cause = tokio::select! {
+        biased;
+        end = group.ended(clock) => return Ok((end?, None)),
+        cause = context.cancellation() => cause,
+    };
+    group.signal(Signal::TERM);
+    // One that was stopped must go on to hear it.
+    group.signal(Signal::CONT);
+    let timeout = context.task().spec.attempt_timeout;
+    let grace = grace(setup.grace, &cause, setup.lease, timeout);
+    let end = tokio::select! {
+        biased;
+        end = group.ended(clock) => Some(end?),
+        () = clock.sleep(grace) => None,
+    };
+    let end = match end {
+        Some(end) => end,
+        None => {
+            group.signal(Signal::KILL);
+            group.ended(clock).await?
+        }
+    };
+    Ok((end, Some(cause)))
+}
+
+struct Pipes {
+    stdin: pipe::Sender,
+    stdout: Tap,
+    stderr: Tap,
+}
+
+impl Pipes {
+    fn of(child: &mut Child, until: &watch::Receiver<bool>) -> io::Result<Self> {
+        let missing = || io::Error::other("a pipe is missing");
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        Ok(Self {
+            stdin: pipe::Sender::from_owned_fd(stdin.into())?,
+            stdout: Tap::of(stdout, until.clone())?,
+            stderr: Tap::of(stderr, until.clone())?,
+        })
+    }
+}
+
+/// Hands over the payload. The pipe stays open for as long as this worker lives and watches.
+async fn feed(mut pipe: pipe::Sender, payload: Bytes, mut over: watch::Receiver<bool>) {
+    let all = async {
+        // A guard that is gone is noticed elsewhere.
+        if pipe.write_all(&frame(&payload)).await.is_ok() {
+            pipe.write_all(&payload).await.ok();
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        _ = over.wait_for(|over| *over) => {}
+    }
+    over.wait_for(|over| *over).await.ok();
+}
+
+/// What a command said on standard error, in short.
+struct Said {
+    last_words: Option<String>,
+    tail: Vec<u8>,
+}
+
+/// Takes standard error to the log, line by line.
+async fn follow_errors(mut tap: Tap, scribe: Scribe) -> Said {
+    let (mut lines, mut found) = (Lines::new(LINE_MAX), Vec::new());
+    let mut said = Said {
+        last_words: None,
+        tail: Vec::new(),
+    };
+    loop {
+        let bytes = tap.next().await;
+        let ended = bytes.is_empty();
+        lines.take(bytes, |line| found.push(line));
+        said.tail.extend_from_slice(bytes);
+        let beyond = said.tail.len().saturating_sub(STEP_OUTPUT_MAX);
+        said.tail.drain(..beyond);
+        if ended {
+            found.extend(lines.last());
+        }
+        for line in found.drain(..) {
+            let (level, text) = control::levelled(&line.text);
+            if !text.trim().is_empty() {
+                said.last_words = Some(text.to_owned());
+            }
+            let text = match line.cut {
+                0 => text.to_owned(),
+                cut => format!("{text} … and {cut} more bytes"),
+            };
+            scribe.line(level, text).await;
+        }
+        if ended {
+            return said;
+        }
+    }
+}
+
+/// Does what a command says in the line protocol. Answers when it wants to be tried again.
+async fn follow_control(
+    fifo: Fifo,
+    until: watch::Receiver<bool>,
+    line_max: usize,
+    scribe: Scribe,
+) -> Option<Duration> {
+    let Fifo {
+        writer: _open,
+        reader,
+    } = fifo;
+    let mut tap = Tap::new(reader, until);
+    let (mut lines, mut found) = (Lines::new(line_max), Vec::new());
+    let mut retry_after = None;
+    loop {
+        let bytes = tap.next().await;
+        let ended = bytes.is_empty();
+        lines.take(bytes, |line| found.push(line));
+        if ended {
+            found.extend(lines.last());
+        }
+        for line in found.drain(..) {
+            let word = match line.cut {
+                0 => control::parse(&line.text),
+                _ => Err(format!("longer than {line_max} bytes")),
+            };
+            match word {
+                Ok(Word::RetryAfter(delay)) => retry_after = Some(delay),
+                Ok(word) => scribe.word(word).await,
+                Err(why) => {
+                    let shown = &line.text[..line.text.floor_char_boundary(80)];
+                    let text = format!("control line not understood: `{shown}`: {why}");
+                    scribe.line(Level::Warn, text).await;
+                }
+            }
+        }
+        if ended {
+            return retry_after;
+        }
+    }
+}
+
+fn name(text: &str) -> io::Result<Name> {
+    Name::new(text).map_err(io::Error::other)
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    (!bytes.is_empty()).then(|| plain(bytes))
+}
+
+impl Setup {
+    fn guard(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        let grace = format!("{}ms", self.grace.as_millis());
+        command
+            .args(["work-guard", "--grace", &grace, "--folder"])
+            .arg(folder)
+            .arg("--")
+            .args(&self.command)
+            .env("PLIMSOLL_STORE", &self.store)
+            .env("PLIMSOLL_NAMESPACE", &self.namespace)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn command_line(&self) -> String {
+        let words: Vec<_> = self
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let line = plain(words.join(" ").as_bytes());
+        line[..line.floor_char_boundary(STEP_OUTPUT_MAX)].to_owned()
+    }
+}

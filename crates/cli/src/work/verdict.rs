@@ -1,0 +1,300 @@
+//! What becomes of a task, by how its command ended. Nothing in here waits or asks anybody.
+//!
+//! | exit code | what it says | what becomes of the task |
+//! |---|---|---|
+//! | 0 | done | completed, with standard output as its result |
+//! | 65 (`EX_DATAERR`) | no attempt will ever succeed | failed for good |
+//! | 69 (`EX_UNAVAILABLE`) | not on this machine | given back, nothing is counted |
+//! | 75 (`EX_TEMPFAIL`) | too early | put off, nothing is counted |
+//! | 126, 127 | the command cannot be run, as shells say it | failed attempt |
+//! | 129 to 192 | killed by a signal, as shells say it | failed attempt |
+//! | any other | it went wrong | failed attempt |
+//!
+//! The codes with a meaning of their own are those of `sysexits.h`, which few programs use by
+//! accident: 1 and 2, which most programs use for everything, mean no more than "again".
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll::worker::{Answer, Cause, Completion, Failure};
+use rustix::process::Signal;
+
+/// `EX_DATAERR`: the input is wrong, and will be wrong next time.
+const DATA: u8 = 65;
+/// `EX_UNAVAILABLE`: something that is needed is missing here.
+const UNAVAILABLE: u8 = 69;
+/// `EX_TEMPFAIL`: to be tried again later.
+const TEMPORARY: u8 = 75;
+/// The command is there but cannot be run.
+pub(super) const CANNOT_RUN: u8 = 126;
+/// The command is not there.
+pub(super) const NOT_FOUND: u8 = 127;
+/// To which shells add the signal that killed a command.
+pub(super) const SIGNALLED: u8 = 128;
+
+/// How long a task is put off by a command that does not say.
+pub(super) const SNOOZE: Duration = Duration::from_secs(60);
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With this exit code.
+    Exited(u8),
+    /// Its guard was killed by this signal, and the command with it.
+    Killed(i32),
+}
+
+/// What a command wrote to its standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    Whole(Bytes),
+    /// More than a result may have.
+    Beyond {
+        max: usize,
+    },
+}
+
+/// One run of a command.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) end: End,
+    /// Why it was told to stop, if it was.
+    pub(super) stopped: Option<Cause>,
+    pub(super) output: Output,
+    /// The last line on standard error that says anything.
+    pub(super) last_words: Option<String>,
+    /// When it wants to be tried again.
+    pub(super) retry_after: Option<Duration>,
+    /// How long the attempt may take.
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Run {
+    pub(super) fn exit_code(&self) -> Option<i32> {
+        match self.end {
+            End::Exited(code) => Some(code.into()),
+            End::Killed(_) => None,
+        }
+    }
+
+    /// What becomes of the task. An exit code of 0 says that the work is done, also after SIGTERM.
+    pub(super) fn verdict(self) -> Answer {
+        let words = self.words();
+        match (self.end, self.stopped) {
+            (End::Exited(0), _) => match self.output {
+                Output::Whole(bytes) if bytes.is_empty() => Answer::Complete(Completion::new()),
+                Output::Whole(bytes) => Answer::Complete(Completion::bytes(bytes)),
+                Output::Beyond { max } => Answer::Fail(Failure::fatal(format!(
+                    "the result on standard output is larger than {max} bytes: put it elsewhere \
+                     and say where with `set result_ref`"
+                ))),
+            },
+            (_, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason),
+            (End::Exited(DATA), _) => Answer::Fail(Failure::fatal(words)),
+            (End::Exited(TEMPORARY), _) => Answer::Snooze(self.retry_after.unwrap_or(SNOOZE)),
+            (End::Exited(UNAVAILABLE), _) => Answer::Release,
+            // The worker gives the task back, with these words as the reason.
+            (_, Some(Cause::Draining | Cause::LeaseLost)) => Answer::Fail(Failure::new(words)),
+            (_, Some(Cause::Deadline)) => {
+                let limit = self.timeout.unwrap_or_default();
+                let late = format!("ended after its time limit of {limit:?}: {words}");
+                Answer::Fail(failure(late, self.retry_after))
+            }
+            (_, None) => Answer::Fail(failure(words, self.retry_after)),
+        }
+    }
+
+    /// How it ended, in words.
+    pub(super) fn words(&self) -> String {
+        let how = match self.end {
+            End::Exited(code @ CANNOT_RUN) => {
+                format!("exit code {code}: the command cannot be run")
+            }
+            End::Exited(code @ NOT_FOUND) => format!("exit code {code}: the command was not found"),
+            End::Exited(code) => match signal_name(i32::from(code) - i32::from(SIGNALLED)) {
+                Some(signal) => format!("exit code {code}: killed by {signal}"),
+                None => format!("exit code {code}"),
+            },
+            End::Killed(signal) => match signal_name(signal) {
+                Some(signal) => format!("killed by {signal}"),
+                None => format!("killed by signal {signal}"),
+            },
+        };
+        match &self.last_words {
+            Some(words) => format!("{how}: {words}"),
+            None => how,
+        }
+    }
+}
+
+fn failure(words: String, retry_after: Option<Duration>) -> Failure {
+    match retry_after {
+        Some(delay) => Failure::retry_after(delay, words),
+        None => Failure::new(words),
+    }
+}
+
+/// How long a command may go on after SIGTERM: as it was configured, but so that what it said last
+/// can be kept before the worker has to let go of the task.
+pub(super) fn grace(
+    configured: Duration,
+    cause: &Cause,
+    lease: Duration,
+    timeout: Option<Duration>,
+) -> Duration {
+    match cause {
+        Cause::Cancelled { .. } | Cause::Draining => configured,
+        Cause::LeaseLost => configured.min(lease / 8),
+        Cause::Deadline => {
+            let warned = timeout.unwrap_or_default() / 10;
+            configured.min(warned.min(Duration::from_secs(1)) / 2)
+        }
+    }
+}
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    let names = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::TRAP, "SIGTRAP"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+        (Signal::SYS, "SIGSYS"),
+    ];
+    let found = names.iter().find(|(signal, _)| signal.as_raw() == number);
+    found.map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(end: End, stopped: Option<Cause>) -> Run {
+        Run {
+            end,
+            stopped,
+            output: Output::Whole(Bytes::from_static(b"out")),
+            last_words: None,
+            retry_after: None,
+            timeout: Some(Duration::from_secs(2)),
+        }
+    }
+
+    fn causes() -> [Option<Cause>; 5] {
+        let reason = Some("enough".to_owned());
+        [
+            None,
+            Some(Cause::Cancelled { reason }),
+            Some(Cause::LeaseLost),
+            Some(Cause::Deadline),
+            Some(Cause::Draining),
+        ]
+    }
+
+    /// Every exit code under every reason to stop.
+    #[test]
+    fn the_whole_table() {
+        let ends = (0..=u8::MAX).map(End::Exited).chain([End::Killed(9)]);
+        for end in ends {
+            for cause in causes() {
+                let answer = run(end, cause.clone()).verdict();
+                let expected = match (end, &cause) {
+                    (End::Exited(0), _) => Answer::Complete(Completion::bytes("out")),
+                    (_, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason.clone()),
+                    (End::Exited(65), _) => Answer::Fail(Failure::fatal("exit code 65")),
+                    (End::Exited(69), _) => Answer::Release,
+                    (End::Exited(75), _) => Answer::Snooze(SNOOZE),
+                    (end, Some(Cause::Deadline)) => Answer::Fail(Failure::new(format!(
+                        "ended after its time limit of 2s: {}",
+                        run(end, None).words()
+                    ))),
+                    (end, _) => Answer::Fail(Failure::new(run(end, None).words())),
+                };
+                assert_eq!(answer, expected, "{end:?} {cause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_name_what_happened() {
+        let words = |end| run(end, None).words();
+        assert_eq!(words(End::Exited(3)), "exit code 3");
+        assert_eq!(words(End::Exited(137)), "exit code 137: killed by SIGKILL");
+        assert_eq!(words(End::Exited(255)), "exit code 255");
+        assert_eq!(words(End::Killed(9)), "killed by SIGKILL");
+        assert_eq!(words(End::Killed(63)), "killed by signal 63");
+        assert!(words(End::Exited(126)).contains("cannot be run"));
+        assert!(words(End::Exited(127)).contains("not found"));
+        let last_words = Some("disk full".into());
+        let said = Run {
+            last_words,
+            ..run(End::Exited(3), None)
+        };
+        assert_eq!(said.words(), "exit code 3: disk full");
+    }
+
+    #[test]
+    fn a_delay_is_heard_unless_the_worker_had_to_stop() {
+        let delay = Duration::from_secs(5);
+        let delayed = |code, cause| {
+            let retry_after = Some(delay);
+            let run = run(End::Exited(code), cause);
+            Run { retry_after, ..run }.verdict()
+        };
+        let again = Answer::Fail(Failure::retry_after(delay, "exit code 1"));
+        assert_eq!(delayed(1, None), again);
+        assert_eq!(delayed(75, None), Answer::Snooze(delay));
+        let back = Answer::Fail(Failure::new("exit code 1"));
+        assert_eq!(delayed(1, Some(Cause::Draining)), back);
+        assert_eq!(delayed(1, Some(Cause::LeaseLost)), back);
+    }
+
+    #[test]
+    fn a_result_is_none_whole_or_too_large() {
+        let with = |code, output| {
+            let run = run(End::Exited(code), None);
+            Run { output, ..run }.verdict()
+        };
+        let none = with(0, Output::Whole(Bytes::new()));
+        assert_eq!(none, Answer::Complete(Completion::new()));
+        let Answer::Fail(failure) = with(0, Output::Beyond { max: 10 }) else {
+            panic!("too large must fail");
+        };
+        assert_eq!(failure.retry, Failure::fatal("").retry);
+        assert!(failure.message.contains("10 bytes") && failure.message.contains("result_ref"));
+        // A command that failed has another problem than its output.
+        let failed = with(1, Output::Beyond { max: 10 });
+        assert_eq!(failed, Answer::Fail(Failure::new("exit code 1")));
+    }
+
+    #[test]
+    fn grace_ends_before_the_worker_must_let_go() {
+        let (long, lease) = (Duration::from_secs(60), Duration::from_secs(32));
+        for cause in causes().into_iter().flatten() {
+            let timeout = Some(Duration::from_secs(5));
+            let longest = match cause {
+                Cause::Cancelled { .. } | Cause::Draining => long,
+                Cause::LeaseLost => Duration::from_secs(4),
+                Cause::Deadline => Duration::from_millis(250),
+            };
+            assert_eq!(grace(long, &cause, lease, timeout), longest, "{cause:?}");
+            let short = Duration::from_millis(1);
+            assert_eq!(grace(short, &cause, lease, timeout), short, "{cause:?}");
+        }
+        let hours = Some(Duration::from_secs(36_000));
+        let half = Duration::from_millis(500);
+        assert_eq!(grace(long, &Cause::Deadline, lease, hours), half);
+    }
+}

@@ -1,0 +1,156 @@
+//! What a command is told, and what it may say by lines.
+
+use std::time::Duration;
+
+use plimsoll::log::Level;
+use plimsoll::task::{NewTask, Status};
+use plimsoll::{IdempotencyKey, Name};
+
+use crate::setup::World;
+
+fn environment(task: &plimsoll::task::Task) -> Vec<String> {
+    let text = String::from_utf8(task.result.clone().unwrap().to_vec()).unwrap();
+    text.lines().map(ToOwned::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_command_knows_its_task() {
+    let world = World::new().await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let task = NewTask {
+        first_stage: Some(Name::new("planning").unwrap()),
+        ..world.task("")
+    };
+    let task = task
+        .key(IdempotencyKey::new("order 7").unwrap())
+        .trace(trace);
+    let full = world
+        .add(task.attempt_timeout(Duration::from_secs(60)))
+        .await;
+    let bare = world.submit("").await;
+    let work = &["--until-empty", "--name", "w 1", "--concurrency", "1"];
+    // A worker that is run by another one must not hand on what is not its.
+    let mut work = world.work(work, &["env"]);
+    work.env("PLIMSOLL_KEY", "stale")
+        .env("TRACEPARENT", "stale");
+    work.env("PLIMSOLL_CHECKPOINT", "stale")
+        .env("PLIMSOLL_DEADLINE", "stale");
+    assert!(work.status().unwrap().success());
+    let task = world.get(full).await;
+    let seen = environment(&task);
+    let claimed = task.claimed_at.unwrap().as_micros();
+    for expected in [
+        format!("PLIMSOLL_TASK_ID={full}"),
+        format!("PLIMSOLL_FENCE={}", task.fence),
+        "PLIMSOLL_ATTEMPT=1".into(),
+        "PLIMSOLL_QUEUE=q".into(),
+        "PLIMSOLL_KIND=k".into(),
+        "PLIMSOLL_KEY=order 7".into(),
+        "PLIMSOLL_STAGE=planning".into(),
+        "PLIMSOLL_STORE=sqlite:work.db".into(),
+        "PLIMSOLL_NAMESPACE=default".into(),
+        "PLIMSOLL_WORKER=w 1".into(),
+        format!("PLIMSOLL_DEADLINE={}", claimed / 1_000_000 + 60),
+        format!("PLIMSOLL_TRACEPARENT={trace}"),
+        format!("TRACEPARENT={trace}"),
+    ] {
+        assert!(seen.contains(&expected), "{expected} in {seen:#?}");
+    }
+    let bare = environment(&world.get(bare).await);
+    for missing in ["KEY", "STAGE", "DEADLINE", "TRACEPARENT", "CHECKPOINT"] {
+        let missing = format!("PLIMSOLL_{missing}=");
+        assert!(
+            !bare.iter().any(|line| line.starts_with(&missing)),
+            "{bare:#?}"
+        );
+    }
+    assert!(!bare.iter().any(|line| line.starts_with("TRACEPARENT=")));
+}
+
+#[tokio::test]
+async fn lines_say_how_far_it_is_and_more() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    world.run(
+        "say() { echo \"$@\" >> \"$PLIMSOLL_CONTROL\"; }
+         say progress 10 begun; say stage planning; say log warn careful
+         say set output_files a.png b.png; say set plan two passes; say checkpoint page 7
+         say progress 3/4 copying",
+    );
+    let task = world.get(id).await;
+    assert_eq!(task.status, Status::Completed);
+    let progress = task.progress.clone().unwrap();
+    assert_eq!(
+        (progress.percent, progress.current_step),
+        (Some(75), Some(3))
+    );
+    assert_eq!(progress.message.as_deref(), Some("copying"));
+    assert_eq!(task.checkpoint.as_deref(), Some(&b"page 7"[..]));
+    let attribute = |name: &str| task.attributes[&Name::new(name).unwrap()].clone();
+    assert_eq!(attribute("output_files"), "a.png b.png");
+    assert_eq!(attribute("plan"), "two passes");
+    let lines = world.log(id).await;
+    let careful = lines
+        .iter()
+        .find(|line| line.line.message == "careful")
+        .unwrap();
+    assert_eq!(careful.line.level, Level::Warn);
+    // A task that has ended is in no stage; its lines were.
+    assert_eq!(careful.line.stage, Some(Name::new("planning").unwrap()));
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_there_for_the_next_attempt() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    world.run(
+        "last=$(cat \"${PLIMSOLL_CHECKPOINT:-/dev/null}\")
+         echo \"checkpoint ${last}x\" >> \"$PLIMSOLL_CONTROL\"
+         echo \"$last\"; [ $PLIMSOLL_ATTEMPT = 3 ]",
+    );
+    let task = world.get(id).await;
+    assert_eq!(task.result.as_deref(), Some(&b"xx\n"[..]));
+    assert_eq!(task.checkpoint.as_deref(), Some(&b"xxx"[..]));
+}
+
+#[tokio::test]
+async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    world.run(
+        "say() { echo \"$@\" >> \"$PLIMSOLL_CONTROL\"; }
+         say progress soon; say dance; say set plan ok
+         for n in $(seq 300); do say set a$n x; done
+         printf 'log info no end' >> \"$PLIMSOLL_CONTROL\"",
+    );
+    assert_eq!(world.get(id).await.status, Status::Completed);
+    let said = world.said(id).await;
+    let warned = |text: &str| {
+        let found = said.iter().find(|(_, line)| line.contains(text));
+        let (level, _) = found.unwrap_or_else(|| panic!("{text} in {said:#?}"));
+        assert_eq!(*level, Level::Warn);
+    };
+    warned("`progress soon`");
+    warned("`dance`");
+    // There may be 256 attributes.
+    warned("`set` was refused");
+    assert!(said.contains(&(Level::Info, "no end".into())), "{said:#?}");
+}
+
+#[tokio::test]
+async fn a_process_that_leaves_the_group_with_its_pipes_does_not_keep_the_task() {
+    let world = World::new().await;
+    let fifo = world.fifo("pids");
+    let id = world.submit("").await;
+    let script = "setsid sh -c 'echo $$ > pids; exec sleep 600' & wait_for=$!; echo out; exit 0";
+    let mut worker =
+        crate::setup::Working::start(&world, &["--until-empty"], &["sh", "-c", script]);
+    let escaped = fifo.pids();
+    worker.event("summary");
+    assert_eq!(worker.end(), 0);
+    assert_eq!(world.get(id).await.result.as_deref(), Some(&b"out\n"[..]));
+    for pid in escaped {
+        // It was told that it may.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+    }
+}
