@@ -9,12 +9,13 @@
 //! | `set output_files a.png b.png` | sets an attribute of the task |
 //! | `log warn TEXT` | appends a line to the job log |
 //! | `retry-after 30s` | when to try again, if the exit code says so |
+//! | `submit QUEUE KIND PAYLOAD` | submits a task in the commit that completes this one, if it does |
 
 use std::time::Duration;
 
 use plimsoll::Name;
 use plimsoll::log::Level;
-use plimsoll::task::Progress;
+use plimsoll::task::{Lane, Progress};
 
 use super::duration;
 
@@ -27,6 +28,7 @@ pub(super) enum Word {
     Set(Name, String),
     Log(Level, String),
     RetryAfter(Duration),
+    Submit(Lane, String),
 }
 
 /// Reads a line. Answers what is wrong with it, if it is none of the above.
@@ -47,8 +49,15 @@ pub(super) fn parse(line: &str) -> Result<Word, String> {
             Ok(Word::Log(level, text.into()))
         }
         "retry-after" => duration::parse(rest).map(Word::RetryAfter),
+        "submit" => {
+            let (queue, rest) = word(rest);
+            let (kind, payload) = word(rest);
+            let lane = Lane::new(queue, kind).map_err(|invalid| invalid.to_string())?;
+            Ok(Word::Submit(lane, payload.into()))
+        }
         _ => Err(
-            "expected progress, checkpoint, stage, set, log or retry-after as the first word"
+            "expected progress, checkpoint, stage, set, log, retry-after or submit as the first \
+             word"
                 .into(),
         ),
     }
@@ -163,6 +172,14 @@ mod tests {
                 "retry-after 1.5m",
                 Word::RetryAfter(Duration::from_secs(90)),
             ),
+            (
+                "submit images index a b.png",
+                Word::Submit(Lane::new("images", "index").unwrap(), "a b.png".into()),
+            ),
+            (
+                "submit images index",
+                Word::Submit(Lane::new("images", "index").unwrap(), String::new()),
+            ),
         ] {
             assert_eq!(parse(line), Ok(word), "{line}");
         }
@@ -183,6 +200,8 @@ mod tests {
             ("set", "attribute"),
             ("log loud x", "loud"),
             ("retry-after soon", "30s"),
+            ("submit", "queue"),
+            ("submit images", "kind"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");

@@ -157,7 +157,8 @@ impl Journal {
                     self.stage = Some(stage);
                 }
             }
-            Word::Log(..) | Word::RetryAfter(_) => {}
+            // These are heard elsewhere.
+            Word::Log(..) | Word::RetryAfter(_) | Word::Submit(..) => {}
         }
     }
 

@@ -3,6 +3,7 @@
 mod control;
 mod duration;
 mod environment;
+mod follow;
 mod group;
 mod guard;
 mod journal;
@@ -47,7 +48,7 @@ const CUT_OFF: u8 = 3;
 /// 0 completes the task, 65 fails it for good, 75 puts it off, 69 gives it back; after any other
 /// code it is tried again as its policy says. Standard error goes to the job log. Lines written to
 /// the file $PLIMSOLL_CONTROL say more: `progress 40 copying`, `checkpoint TEXT`, `stage NAME`,
-/// `set NAME TEXT`, `log LEVEL TEXT`, `retry-after 30s`.
+/// `set NAME TEXT`, `log LEVEL TEXT`, `retry-after 30s`, `submit QUEUE KIND PAYLOAD`.
 ///
 /// SIGTERM or an interrupt drains: what runs may finish. A second one kills it. The exit code is 0,
 /// or 3 if something was cut off.

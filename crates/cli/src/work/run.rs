@@ -17,19 +17,16 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-use super::control::{self, Word};
-use super::environment;
 use super::group::{Group, Morgue};
 use super::guard::frame;
-use super::journal::{Journal, Scribe};
-use super::lines::{Lines, plain};
+use super::journal::Journal;
+use super::lines::plain;
 use super::pipes::{Fifo, Tap};
 use super::report::Report;
 use super::verdict::{End, Output, Run, grace};
+use super::{environment, follow};
 
-/// The longest line of standard error that is kept whole.
-const LINE_MAX: usize = 4 * 1024;
-/// How much of its output is kept with the step: the beginning of one, the end of the other.
+/// How much of its standard output is kept with the step.
 const STEP_OUTPUT_MAX: usize = 4 * 1024;
 /// A worker that cannot do a task holds it back for this long, or would have it again at once.
 const HOLD_BACK: Duration = Duration::from_secs(1);
@@ -113,12 +110,12 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
     };
     let result_max = context.engine().store().limits().payload_bytes_max;
     let payload = context.task().spec.payload.clone();
-    let controlled = follow_control(fifo, until.clone(), result_max, scribe.clone());
-    let (ended, (), output, said, retry_after, journal) = tokio::join!(
+    let controlled = follow::control(fifo, until.clone(), context, scribe.clone());
+    let (ended, (), output, said, asked, journal) = tokio::join!(
         ending,
         feed(pipes.stdin, payload, until.clone()),
         pipes.stdout.all(result_max),
-        follow_errors(pipes.stderr, scribe),
+        follow::errors(pipes.stderr, scribe),
         controlled,
         journal.run(),
     );
@@ -128,8 +125,9 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
         stopped: stopped.clone(),
         output,
         last_words: said.last_words,
-        retry_after,
+        retry_after: asked.retry_after,
         timeout: context.task().spec.attempt_timeout,
+        follow_ups: asked.follow_ups,
     };
     let took = clock.monotonic() - began;
     let step = ExecutionStep {
@@ -226,88 +224,6 @@ async fn feed(mut pipe: pipe::Sender, payload: Bytes, mut over: watch::Receiver<
         _ = over.wait_for(|over| *over) => {}
     }
     over.wait_for(|over| *over).await.ok();
-}
-
-/// What a command said on standard error, in short.
-struct Said {
-    last_words: Option<String>,
-    tail: Vec<u8>,
-}
-
-/// Takes standard error to the log, line by line.
-async fn follow_errors(mut tap: Tap, scribe: Scribe) -> Said {
-    let (mut lines, mut found) = (Lines::new(LINE_MAX), Vec::new());
-    let mut said = Said {
-        last_words: None,
-        tail: Vec::new(),
-    };
-    loop {
-        let bytes = tap.next().await;
-        let ended = bytes.is_empty();
-        lines.take(bytes, |line| found.push(line));
-        said.tail.extend_from_slice(bytes);
-        let beyond = said.tail.len().saturating_sub(STEP_OUTPUT_MAX);
-        said.tail.drain(..beyond);
-        if ended {
-            found.extend(lines.last());
-        }
-        for line in found.drain(..) {
-            let (level, text) = control::levelled(&line.text);
-            if !text.trim().is_empty() {
-                said.last_words = Some(text.to_owned());
-            }
-            let text = match line.cut {
-                0 => text.to_owned(),
-                cut => format!("{text} … and {cut} more bytes"),
-            };
-            scribe.line(level, text).await;
-        }
-        if ended {
-            return said;
-        }
-    }
-}
-
-/// Does what a command says in the line protocol. Answers when it wants to be tried again.
-async fn follow_control(
-    fifo: Fifo,
-    until: watch::Receiver<bool>,
-    line_max: usize,
-    scribe: Scribe,
-) -> Option<Duration> {
-    let Fifo {
-        writer: _open,
-        reader,
-    } = fifo;
-    let mut tap = Tap::new(reader, until);
-    let (mut lines, mut found) = (Lines::new(line_max), Vec::new());
-    let mut retry_after = None;
-    loop {
-        let bytes = tap.next().await;
-        let ended = bytes.is_empty();
-        lines.take(bytes, |line| found.push(line));
-        if ended {
-            found.extend(lines.last());
-        }
-        for line in found.drain(..) {
-            let word = match line.cut {
-                0 => control::parse(&line.text),
-                _ => Err(format!("longer than {line_max} bytes")),
-            };
-            match word {
-                Ok(Word::RetryAfter(delay)) => retry_after = Some(delay),
-                Ok(word) => scribe.word(word).await,
-                Err(why) => {
-                    let shown = &line.text[..line.text.floor_char_boundary(80)];
-                    let text = format!("control line not understood: `{shown}`: {why}");
-                    scribe.line(Level::Warn, text).await;
-                }
-            }
-        }
-        if ended {
-            return retry_after;
-        }
-    }
 }
 
 fn name(text: &str) -> io::Result<Name> {

@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll::task::NewTask;
 use plimsoll::worker::{Answer, Cause, Completion, Failure};
 use rustix::process::Signal;
 
@@ -67,6 +68,35 @@ pub(super) struct Run {
     pub(super) retry_after: Option<Duration>,
     /// How long the attempt may take.
     pub(super) timeout: Option<Duration>,
+    /// What to submit if it is done.
+    pub(super) follow_ups: FollowUps,
+}
+
+/// Tasks that a command wants submitted together with the end of its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FollowUps {
+    pub(super) tasks: Vec<NewTask>,
+    /// How many one commit can carry.
+    pub(super) max: usize,
+    /// Whether there were more.
+    pub(super) beyond: bool,
+}
+
+impl FollowUps {
+    pub(super) fn up_to(max: usize) -> Self {
+        Self {
+            max,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add(&mut self, task: NewTask) {
+        if self.tasks.len() < self.max {
+            self.tasks.push(task);
+        } else {
+            self.beyond = true;
+        }
+    }
 }
 
 impl Run {
@@ -81,9 +111,20 @@ impl Run {
     pub(super) fn verdict(self) -> Answer {
         let words = self.words();
         match (self.end, self.stopped) {
+            (End::Exited(0), _) if self.follow_ups.beyond => Answer::Fail(Failure::fatal(format!(
+                "more than {} tasks to submit at once: let some of them submit the others",
+                self.follow_ups.max
+            ))),
             (End::Exited(0), _) => match self.output {
-                Output::Whole(bytes) if bytes.is_empty() => Answer::Complete(Completion::new()),
-                Output::Whole(bytes) => Answer::Complete(Completion::bytes(bytes)),
+                Output::Whole(bytes) => {
+                    let result = (!bytes.is_empty()).then_some(bytes);
+                    let done = Completion {
+                        result,
+                        ..Completion::new()
+                    };
+                    let tasks = self.follow_ups.tasks.into_iter();
+                    Answer::Complete(tasks.fold(done, Completion::submit))
+                }
                 Output::Beyond { max } => Answer::Fail(Failure::fatal(format!(
                     "the result on standard output is larger than {max} bytes: put it elsewhere \
                      and say where with `set result_ref`"
@@ -189,6 +230,7 @@ mod tests {
             last_words: None,
             retry_after: None,
             timeout: Some(Duration::from_secs(2)),
+            follow_ups: FollowUps::up_to(1),
         }
     }
 
@@ -277,6 +319,26 @@ mod tests {
         // A command that failed has another problem than its output.
         let failed = with(1, Output::Beyond { max: 10 });
         assert_eq!(failed, Answer::Fail(Failure::new("exit code 1")));
+    }
+
+    #[test]
+    fn follow_ups_are_submitted_with_the_end_and_only_then() {
+        let lane = plimsoll::task::Lane::new("q", "k").unwrap();
+        let task = NewTask::new(plimsoll::TaskId::from_u128(7), lane, "");
+        let with = |code, count| {
+            let mut run = run(End::Exited(code), None);
+            for _ in 0..count {
+                run.follow_ups.add(task.clone());
+            }
+            run.verdict()
+        };
+        let done = Completion::bytes("out").submit(task.clone());
+        assert_eq!(with(0, 1), Answer::Complete(done));
+        assert_eq!(with(1, 1), Answer::Fail(Failure::new("exit code 1")));
+        let Answer::Fail(failure) = with(0, 2) else {
+            panic!("too many must fail");
+        };
+        assert!(failure.message.contains("more than 1 tasks"), "{failure:?}");
     }
 
     #[test]

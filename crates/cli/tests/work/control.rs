@@ -114,6 +114,27 @@ async fn a_checkpoint_is_there_for_the_next_attempt() {
 }
 
 #[tokio::test]
+async fn follow_ups_are_submitted_with_the_end_of_their_task_and_not_without_it() {
+    let world = World::new().await;
+    let id = world.submit("parent").await;
+    let failed = world.add(world.task("no parent").max_attempts(1)).await;
+    world.run(
+        "payload=$(cat); echo \"$payload\"
+         case $payload in child*) exit 0;; esac
+         for n in 1 2 3; do echo submit q born child $n >> \"$PLIMSOLL_CONTROL\"; done
+         [ \"$payload\" = parent ]",
+    );
+    assert_eq!(world.get(id).await.status, Status::Completed);
+    assert_eq!(world.get(failed).await.status, Status::Failed);
+    let counts = world.tasks.counts(plimsoll::store::Counts {
+        kind: Some(Name::new("born").unwrap()),
+        ..Default::default()
+    });
+    let counts = counts.await.unwrap();
+    assert_eq!(counts[0].by_status[&Status::Completed], 3);
+}
+
+#[tokio::test]
 async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
     let world = World::new().await;
     let id = world.submit("").await;
