@@ -3,10 +3,21 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod client;
+mod completion;
 mod demo;
+mod exit;
+mod grid;
+mod input;
+mod json;
 mod output;
 mod place;
+mod queue;
+mod screen;
 mod table;
+mod task;
+mod text;
+mod wire;
 mod work;
 
 /// Many small values are made and dropped by different threads.
@@ -19,7 +30,7 @@ use clap::{Parser, Subcommand};
 
 /// The state, work and history of distributed jobs.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, about)]
+#[command(name = "plimsoll", version, about, after_help = exit::HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -27,6 +38,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Submits tasks, looks at them, waits for them and operates on them.
+    Task(task::TaskCommand),
+    /// Shows how many tasks wait where, and which come next.
+    Queue(queue::QueueCommand),
+    /// Writes a script that completes what is typed in a shell.
+    Completion(completion::Completion),
     /// Shows what Plimsoll is for: some thousand tasks, several worker processes, one of them
     /// killed and one frozen in the middle of it, and the books afterwards.
     Demo(demo::Demo),
@@ -61,6 +78,15 @@ fn main() -> ExitCode {
         }
     };
     let done = match arguments.command {
+        Command::Task(task) => {
+            let json = task.options.json;
+            return ended(runtime.block_on(task.run()), json);
+        }
+        Command::Queue(queue) => {
+            let json = queue.options.json;
+            return ended(runtime.block_on(queue.run()), json);
+        }
+        Command::Completion(completion) => return ended(completion.run(), false),
         Command::Demo(demo) => runtime
             .block_on(demo.run())
             .map_err(|error| error.to_string()),
@@ -82,5 +108,13 @@ fn main() -> ExitCode {
             eprintln!("plimsoll: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The exit code of a command; says what went wrong, if something has.
+fn ended(outcome: exit::Outcome, json: bool) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => error.tell(json),
     }
 }

@@ -1,0 +1,236 @@
+//! `plimsoll task show`.
+
+use clap::Args;
+use plimsoll::Timestamp;
+use plimsoll::task::{Backoff, KeyLifetime, Status, Task};
+
+use super::list::{in_words, what};
+use crate::client::Client;
+use crate::exit::{OK, Outcome};
+use crate::grid::{Cell, Column, Grid};
+use crate::input::{self, Which};
+use crate::json;
+use crate::output::say;
+use crate::screen::{Screen, Tint};
+use crate::text::{age, bytes, clean, clean_lines, count, cut, moment, span};
+use crate::wire::{WireTask, failure};
+
+/// So many lines of a payload or a result are shown.
+const LINES_MAX: usize = 20;
+/// So much of a line where nobody says how wide the screen is.
+const WIDTH: usize = 120;
+const BAR: usize = 24;
+
+/// Shows everything about a task.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Its id, or `key:KEY`.
+    #[arg(value_name = "TASK", value_parser = input::which)]
+    task: Which,
+    /// Payload and result to their end.
+    #[arg(long)]
+    full: bool,
+}
+
+impl Show {
+    pub(super) async fn run(self, client: &Client) -> Outcome {
+        let task = self.task.task(&client.tasks).await?;
+        let screen = &client.screen;
+        if screen.json {
+            screen.object(&WireTask::from(&task))?;
+        } else {
+            say(&details(&task, client.now(), self.full, screen))?;
+        }
+        Ok(OK)
+    }
+}
+
+/// Everything that a person wants to know of a task.
+pub(super) fn details(task: &Task, now: Timestamp, full: bool, screen: &Screen) -> String {
+    let status = screen.paint(task.status.into(), task.status.as_str());
+    let id = screen.paint(Tint::Strong, &task.id().to_string());
+    let mut text = format!("{id}  {status}\n");
+    for (name, fact) in facts(task, now) {
+        let name = screen.paint(Tint::Faint, &format!("{name:10}"));
+        text += &format!("  {name}  {}\n", clean(&fact));
+    }
+    if !task.errors.is_empty() {
+        text += &format!("\n{}\n", screen.paint(Tint::Strong, "Errors"));
+        text += &errors(task, now, screen);
+    }
+    let mut section = |name: &str, body: Option<&[u8]>| {
+        if let Some(body) = body {
+            let size = bytes(body.len() as u64);
+            text += &format!("\n{}, {size}\n", screen.paint(Tint::Strong, name));
+            text += &shown(body, full, screen.width.unwrap_or(WIDTH));
+        }
+    };
+    section("Payload", Some(&task.spec.payload));
+    section("Checkpoint", task.checkpoint.as_deref());
+    section("Result", task.result.as_deref());
+    text
+}
+
+fn facts(task: &Task, now: Timestamp) -> Vec<(&'static str, String)> {
+    let spec = &task.spec;
+    let mut facts = vec![
+        ("queue", spec.lane.queue.to_string()),
+        ("kind", spec.lane.kind.to_string()),
+        ("priority", task.priority.get().to_string()),
+    ];
+    let mut fact = |name, value: Option<String>| {
+        facts.extend(value.map(|value| (name, value)));
+    };
+    fact(
+        "key",
+        spec.key.as_ref().map(|(key, lifetime)| {
+            let until = match lifetime {
+                KeyLifetime::Forever => "until it is deleted".into(),
+                KeyLifetime::WhileActive => "until it has ended".into(),
+                KeyLifetime::For(time) => format!("for {} or until it has ended", span(*time)),
+            };
+            format!("{key} ({until})")
+        }),
+    );
+    fact("owner", spec.owner.as_ref().map(|owner| owner.to_string()));
+    fact("group", spec.group.as_ref().map(|group| group.to_string()));
+    let labels = spec
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let labels = labels.collect::<Vec<_>>().join(" ");
+    fact("labels", (!labels.is_empty()).then_some(labels));
+    fact("attempts", Some(attempts(task)));
+    fact(
+        "lease",
+        task.lease.as_ref().map(|lease| {
+            let worker = &lease.worker.name;
+            match lease.until > now {
+                true => format!("{worker}, until {}", moment(now, lease.until)),
+                false => format!("{worker}, ran out {}", age(now, lease.until)),
+            }
+        }),
+    );
+    fact(
+        "deadline",
+        task.lease
+            .as_ref()
+            .and_then(|lease| lease.deadline)
+            .map(|at| moment(now, at)),
+    );
+    fact("stage", task.stage.as_ref().map(|stage| stage.to_string()));
+    fact(
+        "progress",
+        task.progress
+            .as_ref()
+            .map(|progress| match progress.percent {
+                Some(percent) => format!("{} {}", bar(percent), in_words(progress)),
+                None => in_words(progress),
+            }),
+    );
+    fact(
+        "stopping",
+        task.cancel.as_ref().map(|cancel| {
+            let why = cancel.reason.as_ref().map(|why| format!(": {why}"));
+            format!("asked {}{}", age(now, cancel.at), why.unwrap_or_default())
+        }),
+    );
+    fact(
+        "waits for",
+        task.waiting.as_ref().map(|waiting| waiting.on.to_string()),
+    );
+    fact("then", task.successor.map(|id| id.to_string()));
+    fact("reason", task.reason.clone());
+    let attributes = task.attributes.keys().map(|name| name.to_string());
+    let attributes = attributes.collect::<Vec<_>>().join(" ");
+    fact("attributes", (!attributes.is_empty()).then_some(attributes));
+    fact("submitted", Some(moment(now, spec.created_at)));
+    let waits = matches!(task.status, Status::Scheduled | Status::Pending);
+    fact("runnable", waits.then(|| moment(now, task.runnable_at)));
+    fact("started", task.started_at.map(|at| moment(now, at)));
+    fact(
+        "claimed",
+        task.claimed_at
+            .filter(|at| Some(*at) != task.started_at)
+            .map(|at| moment(now, at)),
+    );
+    fact("ended", task.finished_at.map(|at| moment(now, at)));
+    let took = (task.status == Status::Completed).then(|| what(task, now));
+    fact("time", took.filter(|took| !took.is_empty()));
+    facts
+}
+
+fn attempts(task: &Task) -> String {
+    let retry = &task.spec.retry;
+    let most = match retry.max_attempts {
+        0 => "may fail without limit".into(),
+        max => format!("may fail {}", count(max.into(), "time")),
+    };
+    let wait = match &retry.backoff {
+        Backoff::Fixed(time) => format!("again after {}", span(*time)),
+        Backoff::Exponential { first, cap, .. } => {
+            format!("again after {} to {}", span(*first), span(*cap))
+        }
+    };
+    let timeout = task.spec.attempt_timeout;
+    let timeout = timeout.map(|time| format!(", each up to {}", span(time)));
+    let (attempts, failures) = (task.attempts, task.failures);
+    let timeout = timeout.unwrap_or_default();
+    format!("{attempts}, {failures} failed; {most}, {wait}{timeout}")
+}
+
+/// `━━━━━━━━──────`
+pub(super) fn bar(percent: u8) -> String {
+    let full = usize::from(percent.min(100)) * BAR / 100;
+    "━".repeat(full) + &"─".repeat(BAR - full)
+}
+
+fn errors(task: &Task, now: Timestamp, screen: &Screen) -> String {
+    const COLUMNS: [Column; 5] = [
+        Column::new("FENCE").right(),
+        Column::new("WHEN"),
+        Column::new("WORKER").cut_to(6),
+        Column::new("HOW"),
+        Column::new("MESSAGE").cut_to(20),
+    ];
+    let rows = task.errors.iter().map(|error| {
+        vec![
+            error.fence.get().to_string().into(),
+            age(now, error.at).into(),
+            error.worker.name.as_str().into(),
+            Cell::tinted(failure(error.kind), Tint::Bad),
+            error.message.as_str().into(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let width = screen.width.map(|width| width.saturating_sub(2));
+    let grid = Grid::fit(&COLUMNS, &rows, width);
+    let table = grid.header(screen) + &grid.rows(&rows, screen);
+    table.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// What an author has stored, as far as it can be shown, cut with a note.
+fn shown(body: &[u8], full: bool, width: usize) -> String {
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => json::pretty(text).unwrap_or_else(|| text.into()),
+        Err(_) => {
+            let digits = json::hex(body);
+            let lines = digits.as_bytes().chunks(64);
+            let lines = lines.map(|line| String::from_utf8_lossy(line).into_owned());
+            lines.collect::<Vec<_>>().join("\n")
+        }
+    };
+    let text = clean_lines(&text);
+    let all = text.lines().count();
+    let most = if full { usize::MAX } else { LINES_MAX };
+    let line = |line: &str| match full {
+        true => format!("  {line}\n"),
+        false => format!("  {}\n", cut(line, width.saturating_sub(2))),
+    };
+    let mut shown: String = text.lines().take(most).map(line).collect();
+    if all > most {
+        let more = count((all - most) as u64, "more line");
+        shown += &format!("  … {more}: --full shows all\n");
+    }
+    shown
+}
