@@ -113,20 +113,18 @@ impl Grid {
                 None => cell.text.clone(),
             };
             let missing = width.saturating_sub(console::measure_text_width(&text));
-            if column.right {
-                blanks += missing;
-            }
+            let (before, after) = if column.right {
+                (missing, 0)
+            } else {
+                (0, missing)
+            };
+            blanks += before;
             if !text.is_empty() {
                 line.push_str(&" ".repeat(blanks));
                 line.push_str(&screen.paint(cell.tint, &text));
                 blanks = 0;
-            } else if column.right {
-                blanks -= missing;
             }
-            if !column.right || text.is_empty() {
-                blanks += missing;
-            }
-            blanks += GAP;
+            blanks += after + GAP;
         }
         line.push('\n');
         line

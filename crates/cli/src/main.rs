@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod completion;
 mod demo;
+mod doctor;
 mod exit;
 mod grid;
 mod input;
@@ -39,9 +40,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Submits tasks, looks at them, waits for them and operates on them.
-    Task(task::TaskCommand),
+    Task(Box<task::TaskCommand>),
     /// Shows how many tasks wait where, and which come next.
     Queue(queue::QueueCommand),
+    /// Looks at a store, and says what is wrong and what to do.
+    Doctor(doctor::Doctor),
     /// Writes a script that completes what is typed in a shell.
     Completion(completion::Completion),
     /// Shows what Plimsoll is for: some thousand tasks, several worker processes, one of them
@@ -85,6 +88,10 @@ fn main() -> ExitCode {
         Command::Queue(queue) => {
             let json = queue.options.json;
             return ended(runtime.block_on(queue.run()), json);
+        }
+        Command::Doctor(doctor) => {
+            let json = doctor.options.json;
+            return ended(runtime.block_on(doctor.run()), json);
         }
         Command::Completion(completion) => return ended(completion.run(), false),
         Command::Demo(demo) => runtime

@@ -61,7 +61,7 @@ pub(crate) fn is_memory(figures: &Figures) -> Option<&str> {
 }
 
 /// The kind of filesystem that a folder is on.
-fn filesystem(folder: &Path) -> Option<String> {
+pub(crate) fn filesystem(folder: &Path) -> Option<String> {
     let here = Path::new(".");
     let folder = if folder == Path::new("") {
         here

@@ -23,6 +23,14 @@ pub(crate) enum Colour {
     Never,
 }
 
+fn coloured(colour: Colour, on_terminal: bool, no_color: bool, dumb: bool) -> bool {
+    match colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => on_terminal && !no_color && !dumb,
+    }
+}
+
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tint {
@@ -66,11 +74,7 @@ impl Screen {
         let on_terminal = std::io::stdout().is_terminal();
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let colours = match colour {
-            Colour::Always => true,
-            Colour::Never => false,
-            Colour::Auto => on_terminal && !set("NO_COLOR") && !dumb,
-        };
+        let colours = coloured(colour, on_terminal, set("NO_COLOR"), dumb);
         let asked = std::env::var("COLUMNS").ok();
         let asked = asked.and_then(|columns| columns.parse().ok());
         let found = || terminal.size_checked().map(|(_, width)| width.into());
@@ -132,5 +136,21 @@ impl Screen {
             bar.set_style(style.progress_chars("━╸─"));
         }
         bar
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_unless_asked_otherwise() {
+        for bits in 0..8 {
+            let [terminal, no_color, dumb] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let shown = |colour| coloured(colour, terminal, no_color, dumb);
+            assert!(shown(Colour::Always));
+            assert!(!shown(Colour::Never));
+            assert_eq!(shown(Colour::Auto), bits == 1, "{bits}");
+        }
     }
 }

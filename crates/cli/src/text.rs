@@ -52,7 +52,8 @@ const DAY: u64 = 24 * HOUR;
 /// How long ago or from now, in one unit.
 pub(crate) fn age(now: Timestamp, at: Timestamp) -> String {
     if at > now {
-        return format!("in {}", rough(at.since(now)));
+        // Who asked for three hours reads "in 3h", not 2h.
+        return format!("in {}", rough(at.since(now) + Duration::from_millis(999)));
     }
     match now.since(at) {
         since if since < Duration::from_secs(1) => "now".into(),

@@ -17,7 +17,7 @@ use crate::mover::LOG_PAGES_MAX;
 /// Marks a file as ours: "Plim".
 const APPLICATION_ID: i64 = 0x506c_696d;
 /// The version of the schema that this program writes.
-const VERSION: i64 = 2;
+pub const VERSION: i64 = 2;
 /// Older versions have a race that can corrupt the write-ahead log.
 const SQLITE_MIN: i32 = 3_051_003;
 const SCHEMA: &str = include_str!("../sql/schema.sql");

@@ -160,23 +160,25 @@ fn facts(task: &Task, now: Timestamp) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// `3, 2 failed of at most 4; retried after 10s to 5m`
 fn attempts(task: &Task) -> String {
     let retry = &task.spec.retry;
     let most = match retry.max_attempts {
-        0 => "may fail without limit".into(),
-        max => format!("may fail {}", count(max.into(), "time")),
+        0 => String::new(),
+        max => format!(" of at most {max}"),
     };
-    let wait = match &retry.backoff {
-        Backoff::Fixed(time) => format!("again after {}", span(*time)),
-        Backoff::Exponential { first, cap, .. } => {
-            format!("again after {} to {}", span(*first), span(*cap))
+    let wait = match (&retry.backoff, retry.max_attempts) {
+        (_, 1) => String::new(),
+        (Backoff::Fixed(time), _) => format!("; retried after {}", span(*time)),
+        (Backoff::Exponential { first, cap, .. }, _) => {
+            format!("; retried after {} to {}", span(*first), span(*cap))
         }
     };
     let timeout = task.spec.attempt_timeout;
-    let timeout = timeout.map(|time| format!(", each up to {}", span(time)));
+    let timeout = timeout.map(|time| format!("; each up to {}", span(time)));
     let (attempts, failures) = (task.attempts, task.failures);
     let timeout = timeout.unwrap_or_default();
-    format!("{attempts}, {failures} failed; {most}, {wait}{timeout}")
+    format!("{attempts}, {failures} failed{most}{wait}{timeout}")
 }
 
 /// `━━━━━━━━──────`

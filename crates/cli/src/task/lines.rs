@@ -58,7 +58,10 @@ struct LineTask {
 
 impl LineTask {
     fn read(line: &[u8]) -> Result<Self, Invalid> {
-        serde_json::from_slice(line).map_err(|error| malformed("line", &error.to_string()))
+        serde_json::from_slice(line).map_err(|error| {
+            let problem = Problem::Contradiction(error.to_string().into());
+            Invalid::new("line", problem)
+        })
     }
 
     fn into_task(self, client: &Client, defaults: &Defaults) -> Result<NewTask> {

@@ -86,32 +86,36 @@ impl Table {
 
     /// Shows what has not been shown yet.
     pub(crate) fn flush(&mut self, screen: &Screen) -> Outcome<bool> {
+        Ok(say(&self.block(screen))?)
+    }
+
+    /// The rows that have not been shown yet.
+    pub(super) fn block(&mut self, screen: &Screen) -> String {
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
-            return Ok(true);
+            return String::new();
         }
         let first = self.grid.is_none();
         let fit = || Grid::fit(&COLUMNS, &rows, screen.width);
         let grid = self.grid.get_or_insert_with(fit);
-        let header = if first {
-            grid.header(screen)
-        } else {
-            String::new()
+        let header = match first {
+            true => grid.header(screen),
+            false => String::new(),
         };
-        Ok(say(&(header + &grid.rows(&rows, screen)))?)
+        header + &grid.rows(&rows, screen)
     }
 }
 
 const COLUMNS: [Column; 9] = [
     Column::new("ID"),
     Column::new("STATUS"),
-    Column::new("LANE").cut_to(9),
+    Column::new("LANE").cut_to(12),
     Column::new("PRIO").right().rank(3),
     Column::new("TRIES").right().rank(2),
-    Column::new("AGE"),
+    Column::new("AGE").right(),
     Column::new("KEY").cut_to(8).rank(4),
     Column::new("OWNER").cut_to(6).rank(5),
-    Column::new("WHAT").cut_to(8).rank(1),
+    Column::new("WHAT").cut_to(12).rank(1),
 ];
 
 fn row(task: &Task, now: Timestamp) -> Vec<Cell> {
@@ -134,7 +138,7 @@ fn row(task: &Task, now: Timestamp) -> Vec<Cell> {
         spec.lane.to_string().into(),
         priority.into(),
         tries.into(),
-        age(now, spec.created_at).into(),
+        rough(now.since(spec.created_at)).into(),
         key.into(),
         spec.owner
             .as_ref()

@@ -7,6 +7,8 @@ mod logs;
 mod operate;
 mod select;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use list::Table;
@@ -28,7 +30,7 @@ pub(crate) struct TaskCommand {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Submits a task, or one for each line of JSON.
-    Submit(Box<submit::Submit>),
+    Submit(submit::Submit),
     /// Lists tasks: those that are alive first.
     List(list::ListTasks),
     /// Shows everything about a task.

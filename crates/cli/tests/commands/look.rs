@@ -1,0 +1,305 @@
+//! `plimsoll task list`, `show` and `logs`, `plimsoll queue`, and what all of them understand.
+
+use std::io::{BufRead, BufReader, Read};
+
+use plimsoll::log::Level;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// Tasks whose payloads are the letters that filters are told by.
+fn letters() -> World {
+    let world = World::new();
+    let submit = |lane, payload: &str, more: &[&str]| world.submit(lane, payload, more);
+    submit(["mail", "send"], "a", &["--owner", "ada", "--key", "k-a"]);
+    let b = submit(["mail", "send"], "b", &["--owner", "bob", "--label", "x=1"]);
+    let c = submit(["mail", "check"], "c", &["--owner", "ada", "--key", "k-c"]);
+    let d = submit(
+        ["media", "send"],
+        "d",
+        &["--label", "x=1", "--label", "y=2"],
+    );
+    submit(["media", "send"], "e", &["--in", "1h", "--key", "other"]);
+    world.work(&b, async |held| held.fail_fatal("no route").await);
+    world.work(&c, async |held| held.complete("done").await);
+    world.work(&d, async |held| held.stage("encoding".try_into()?).await);
+    world
+}
+
+fn listed(world: &World, filters: &[&str]) -> String {
+    let arguments = [&["task", "list", "--json"], filters].concat();
+    let tasks = world.run(&arguments).ended(0).objects();
+    let payload = |task: &Value| task["payload"]["text"].as_str().map(String::from);
+    tasks.iter().filter_map(payload).collect()
+}
+
+#[test]
+fn a_list_has_what_matches_with_what_is_alive_first() {
+    let world = letters();
+    for (filters, expected) in [
+        (&[][..], "daebc"),
+        (&["--queue", "mail"], "abc"),
+        (&["--kind", "send"], "daeb"),
+        (&["--queue", "mail", "--kind", "check"], "c"),
+        (&["--status", "failed,scheduled"], "eb"),
+        (&["--owner", "ada"], "ac"),
+        (&["--owner", "ada", "--kind", "send"], "a"),
+        (&["--owner", "ada", "--status", "completed"], "c"),
+        (&["--key-prefix", "k-"], "ac"),
+        (&["--key-prefix", "k-", "--queue", "media"], ""),
+        (&["--label", "x=1"], "db"),
+        (&["--label", "x=1", "--label", "y=2"], "d"),
+        (&["--worker", "worker-1"], "d"),
+        (&["--worker", "worker-2"], ""),
+        (&["--stage", "encoding"], "d"),
+        (&["--created-after", "1h"], "daebc"),
+        (&["--created-before", "1h"], ""),
+        (&["--finished-after", "1h"], "bc"),
+        (&["--finished-before", "1h"], ""),
+        (&["--queue", "nothing"], ""),
+        (&["--limit", "2"], "da"),
+    ] {
+        assert_eq!(listed(&world, filters), expected, "{filters:?}");
+    }
+}
+
+#[test]
+fn a_list_says_when_there_is_more_or_nothing() {
+    let world = letters();
+    let cut = world.run(&["task", "list", "--limit", "3"]).ended(0);
+    assert_eq!(cut.out.lines().count(), 4);
+    assert_eq!(cut.err, "The first 3; for more, --limit COUNT or --all.\n");
+    let all = world.run(&["task", "list", "--limit", "5"]).ended(0);
+    assert_eq!((all.out.lines().count(), all.err.as_str()), (6, ""));
+    let none = world.run(&["task", "list", "--queue", "nothing"]).ended(0);
+    assert_eq!(
+        (none.out.as_str(), none.err.as_str()),
+        ("", "No tasks match.\n")
+    );
+}
+
+#[test]
+fn a_list_of_more_than_a_page_is_complete() {
+    let world = World::new();
+    let lines: String = (0..1_100)
+        .map(|n| format!("{{\"payload\":{n}}}\n"))
+        .collect();
+    let submit = ["task", "submit", "mail", "send", "--lines", "-"];
+    world.run_with(&submit, lines.as_bytes()).ended(0);
+    let all = world.run(&["task", "list", "--all"]).ended(0);
+    assert_eq!(all.out.lines().count(), 1_101);
+    assert_eq!(all.out.matches("STATUS").count(), 1);
+    assert_eq!(
+        world
+            .run(&["task", "list", "--all", "--json"])
+            .objects()
+            .len(),
+        1_100
+    );
+}
+
+#[test]
+fn a_table_is_as_wide_as_it_may_be_and_coloured_as_asked() {
+    let world = letters();
+    let mut narrow = world.command(&["task", "list"]);
+    let narrow = narrow.env("COLUMNS", "80").output().expect("it runs");
+    let narrow = String::from_utf8(narrow.stdout).expect("text");
+    assert!(
+        narrow.lines().all(|line| line.chars().count() <= 80),
+        "{narrow}"
+    );
+    assert!(!narrow.contains('\u{1b}'));
+    let coloured = world.run(&["task", "list", "--color", "always"]).ended(0);
+    assert!(
+        coloured.out.contains("\u{1b}[31mfailed\u{1b}[0m"),
+        "{coloured:?}"
+    );
+}
+
+#[test]
+fn whoever_stops_listening_ends_it_quietly() {
+    let world = World::new();
+    // More than fits into a pipe.
+    let long = "x".repeat(100);
+    let lines: String = (0..1_000)
+        .map(|_| format!("{{\"text\":\"{long}\"}}\n"))
+        .collect();
+    let submit = ["task", "submit", "mail", "send", "--lines", "-"];
+    world.run_with(&submit, lines.as_bytes()).ended(0);
+    for format in [&["--json"][..], &["--color", "always"]] {
+        let all = ["task", "list", "--all"];
+        let mut child = world.start(&mut world.command(&[&all[..], format].concat()));
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        out.read_line(&mut String::new()).expect("a line");
+        drop(out);
+        let ended = child.wait_with_output().expect("it ends");
+        assert_eq!(ended.status.code(), Some(0));
+        assert_eq!(ended.stderr, b"");
+    }
+}
+
+#[test]
+fn a_task_is_shown_to_people_by_id_or_key() {
+    let world = letters();
+    let shown = world.run(&["task", "show", "key:k-c"]).ended(0);
+    assert!(shown.out.contains("  completed\n"), "{shown:?}");
+    assert!(
+        shown
+            .out
+            .ends_with("\nPayload, 1 B\n  c\n\nResult, 4 B\n  done\n"),
+        "{shown:?}"
+    );
+    let missing = world.run(&["task", "show", "018f0000-0000-7000-8000-000000000001"]);
+    let missing = missing.ended(3);
+    let expected = "plimsoll: no task 018f0000-0000-7000-8000-000000000001\n";
+    assert!(missing.err.starts_with(expected), "{missing:?}");
+    world.run(&["task", "show", "7"]).ended(2);
+}
+
+#[test]
+fn what_went_wrong_is_told_to_programs() {
+    let world = letters();
+    let missing = world
+        .run(&["task", "show", "key:nothing", "--json"])
+        .ended(3);
+    assert_eq!(missing.error()["code"], "task_not_found");
+    assert_eq!(missing.error()["message"], "no task with key nothing");
+    let tasks = world.run(&["task", "list", "--status", "failed", "--json"]);
+    let task = tasks.ended(0).object();
+    assert_eq!(task["reason"], "no route");
+    assert_eq!(task["errors"][0]["kind"], "fatal");
+    assert_eq!(task["errors"][0]["worker"], "worker-1");
+    assert_eq!(task["errors"][0]["message"], "no route");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made_by_who_looks() {
+    let world = World::new();
+    for command in ["task list", "queue list", "doctor", "task show key:x"] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = world.run(&words).ended(5);
+        assert!(
+            said.err.contains("there is no file plimsoll.db"),
+            "{said:?}"
+        );
+    }
+    assert_eq!(
+        std::fs::read_dir(world.path()).expect("a folder").count(),
+        0
+    );
+    world.run(&["task", "list", "--store", "memory:"]).ended(2);
+    world.run(&["task", "list", "--store", "mysql:x"]).ended(2);
+}
+
+#[test]
+fn store_and_namespace_come_from_arguments_or_the_environment() {
+    let world = World::new();
+    let there = ["--store", "sqlite:other.db", "--namespace", "night"];
+    world.submit(["a", "b"], "c", &there);
+    assert!(!world.path().join("plimsoll.db").exists());
+    let mut list = world.command(&["task", "list", "--json"]);
+    list.env("PLIMSOLL_STORE", "sqlite:other.db");
+    let lines = |list: &mut std::process::Command| {
+        let output = list.output().expect("it runs");
+        String::from_utf8(output.stdout)
+            .expect("text")
+            .lines()
+            .count()
+    };
+    assert_eq!(lines(&mut list), 0);
+    list.env("PLIMSOLL_NAMESPACE", "night");
+    assert_eq!(lines(&mut list), 1);
+}
+
+#[test]
+fn a_log_is_shown_by_level_and_to_its_end() {
+    let world = World::new();
+    let id = world.submit(["mail", "send"], "x", &[]);
+    world.work(&id, async |held| {
+        held.log(Level::Debug, "looking").await?;
+        held.log(Level::Warn, "slow\nvery \u{1b}[31mslow").await?;
+        held.complete("").await
+    });
+    let all = world.run(&["task", "logs", &id]).ended(0);
+    let lines: Vec<&str> = all.out.lines().map(|line| &line[25..]).take(2).collect();
+    assert_eq!(lines, ["debug looking", "warn  slow"]);
+    assert!(
+        all.out.ends_with("\n    very \u{fffd}[31mslow\n"),
+        "{all:?}"
+    );
+    let warnings = world.run(&["task", "logs", &id, "--level", "warn", "--json"]);
+    let warning = warnings.ended(0).object();
+    assert_eq!(warning["level"], "warn");
+    assert_eq!(warning["message"], "slow\nvery \u{1b}[31mslow");
+    assert_eq!(warning["fence"], 1);
+    let one = world.run(&["task", "logs", &id, "--limit", "1"]).ended(0);
+    assert_eq!(one.out.lines().count(), 1);
+    world.run(&["task", "logs", "key:nothing"]).ended(3);
+}
+
+#[test]
+fn a_log_is_followed_until_its_task_has_ended() {
+    let world = World::new();
+    let id = world.submit(["mail", "send"], "x", &[]);
+    world.work(&id, async |held| {
+        held.log(Level::Info, "one").await?;
+        let mut child = world.start(&mut world.command(&["task", "logs", "--follow", &id]));
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        assert!(line.ends_with("info  one\n"), "{line}");
+        held.log(Level::Info, "two").await.expect("it is held");
+        held.complete("").await.expect("it is held");
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).expect("it ends");
+        assert!(rest.ends_with("info  two\n"), "{rest}");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_queue_is_counted_and_shows_what_comes_next() {
+    let world = letters();
+    world.submit(["mail", "send"], "urgent", &["--priority", "10"]);
+    let lanes = world.run(&["queue", "list", "--json"]).ended(0).objects();
+    let name = |lane: &Value| format!("{}/{}", lane["queue"], lane["kind"]).replace('"', "");
+    let names: Vec<_> = lanes.iter().map(name).collect();
+    assert_eq!(names, ["mail/check", "mail/send", "media/send"]);
+    let expected = json!({"scheduled": 0, "pending": 2, "claimed": 0, "completed": 0,
+        "failed": 1, "cancelled": 0});
+    assert_eq!(lanes[1]["counts"], expected);
+    assert_eq!(lanes[0]["next"], json!(null));
+    let mail = world
+        .run(&["queue", "show", "mail", "--json"])
+        .ended(0)
+        .object();
+    let next = mail["next"].as_array().expect("a list").iter();
+    let next: Vec<_> = next.map(|task| &task["payload"]["text"]).collect();
+    assert_eq!(next, ["urgent", "a"]);
+    assert_eq!(lanes[1]["next"]["id"], mail["next"][0]["id"]);
+    let people = world.run(&["queue", "show", "mail"]).ended(0);
+    let header = "QUEUE  KIND   PENDING  COMPLETED  FAILED  NEXT WAITS\n";
+    assert!(people.out.starts_with(header), "{people:?}");
+    assert!(people.out.contains("\nNext in line\nID "), "{people:?}");
+    world.run(&["queue", "show", "nothing"]).ended(3);
+}
+
+#[test]
+fn completion_scripts_load() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = world.run(&["completion", shell]).ended(0).out;
+        assert!(script.contains("created-after"), "{shell}");
+        if shell == "bash" {
+            std::fs::write(world.path().join("script"), script).expect("a file");
+            let bash = std::process::Command::new("bash");
+            let loaded = { bash }
+                .args(["-n", "script"])
+                .current_dir(world.path())
+                .status();
+            assert!(loaded.expect("bash").success());
+        }
+    }
+    world.run(&["completion", "tcl"]).ended(2);
+}

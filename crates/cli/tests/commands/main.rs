@@ -1,0 +1,11 @@
+//! The commands for people and scripts, as these run them: the real binary on a real file.
+
+// A failed assertion is how a test fails.
+#![allow(clippy::expect_used, clippy::panic)]
+
+mod doctor;
+mod look;
+mod operate;
+mod submit;
+mod wait;
+mod world;
