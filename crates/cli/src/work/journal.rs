@@ -10,7 +10,7 @@ use plimsoll::log::{Level, NewLine};
 use plimsoll::record::Fields;
 use plimsoll::task::Progress;
 use plimsoll::worker::Context;
-use plimsoll::{Error, Name, Result};
+use plimsoll::{Error, Result};
 use tokio::sync::mpsc;
 
 use super::control::Word;
@@ -73,8 +73,6 @@ pub(super) struct Journal {
     context: Context,
     notes: mpsc::Receiver<Note>,
     budget: Arc<Budget>,
-    stage: Option<Name>,
-    lines: Vec<NewLine>,
     progress: Option<Progress>,
     checkpoint: Option<String>,
     attributes: Fields,
@@ -91,11 +89,9 @@ impl Journal {
             lines_left_out: AtomicU64::new(0),
         });
         let journal = Self {
-            stage: context.task().stage.clone(),
             context,
             notes: heard,
             budget: budget.clone(),
-            lines: Vec::new(),
             progress: None,
             checkpoint: None,
             attributes: Fields::new(),
@@ -110,7 +106,7 @@ impl Journal {
         while self.notes.recv_many(&mut batch, BATCH).await > 0 {
             for note in batch.drain(..) {
                 match note {
-                    Note::Line(level, text) => self.add(level, text),
+                    Note::Line(level, text) => self.add(level, text).await,
                     Note::Word(word) => self.hear(word).await,
                 }
             }
@@ -120,15 +116,14 @@ impl Journal {
         if left_out > 0 {
             let max = self.budget.max;
             let text = format!("{left_out} more lines: the log keeps {max} bytes of an attempt");
-            self.add(Level::Warn, text);
+            self.add(Level::Warn, text).await;
         }
         self
     }
 
     /// Writes a last line, with all that is left.
     pub(super) async fn close(mut self, last: NewLine) {
-        let stage = self.stage.clone();
-        self.lines.push(NewLine { stage, ..last });
+        self.append(last).await;
         self.flush().await;
     }
 
@@ -136,12 +131,16 @@ impl Journal {
         &self.context
     }
 
-    fn add(&mut self, level: Level, text: String) {
-        let id = self.context.engine().ids().line();
-        self.lines.push(NewLine {
-            stage: self.stage.clone(),
-            ..NewLine::new(id, level, text)
-        });
+    async fn add(&mut self, level: Level, text: String) {
+        let id = self.context.job_log().line_id();
+        self.append(NewLine::new(id, level, text)).await;
+    }
+
+    async fn append(&mut self, line: NewLine) {
+        if !self.lost {
+            // A refusal of the log cannot be logged.
+            self.lost = self.context.job_log().append(line).await.is_err();
+        }
     }
 
     /// The last progress, checkpoint and value of an attribute counts; every stage does.
@@ -152,10 +151,8 @@ impl Journal {
             Word::Set(name, value) => drop(self.attributes.insert(name, value.into())),
             Word::Stage(stage) => {
                 self.flush().await;
-                let moved = self.context.stage(stage.clone()).await;
-                if self.heard("stage", moved) {
-                    self.stage = Some(stage);
-                }
+                let moved = self.context.stage(stage).await;
+                self.heard("stage", moved).await;
             }
             // These are heard elsewhere.
             Word::Log(..) | Word::RetryAfter(_) | Word::Submit(..) => {}
@@ -165,31 +162,28 @@ impl Journal {
     async fn flush(&mut self) {
         if let Some(progress) = self.progress.take() {
             let done = self.context.progress(progress).await;
-            self.heard("progress", done);
+            self.heard("progress", done).await;
         }
         if let Some(checkpoint) = self.checkpoint.take() {
             let done = self.context.checkpoint(checkpoint).await;
-            self.heard("checkpoint", done);
+            self.heard("checkpoint", done).await;
         }
         if !self.attributes.is_empty() {
-            let done = self.context.set(std::mem::take(&mut self.attributes)).await;
-            self.heard("set", done);
-        }
-        let lines = std::mem::take(&mut self.lines);
-        if !lines.is_empty() && !self.lost {
-            let done = self.context.log_lines(lines).await;
-            // A refusal of the log cannot be logged.
-            self.lost |= done.is_err();
+            let set = std::mem::take(&mut self.attributes);
+            let done = self.context.set_attributes(set).await;
+            self.heard("set", done).await;
         }
     }
 
-    /// Whether the store took it. A refusal goes to the log, and is no failure of the task.
-    fn heard(&mut self, verb: &str, done: Result<()>) -> bool {
+    /// A refusal goes to the log, and is no failure of the task.
+    async fn heard(&mut self, verb: &str, done: Result<()>) {
         match done {
-            Ok(()) => return true,
+            Ok(()) => {}
             Err(Error::LeaseLost(_) | Error::Unavailable(_) | Error::Closed) => self.lost = true,
-            Err(error) => self.add(Level::Warn, format!("`{verb}` was refused: {error}")),
+            Err(error) => {
+                let text = format!("`{verb}` was refused: {error}");
+                self.add(Level::Warn, text).await;
+            }
         }
-        false
     }
 }
