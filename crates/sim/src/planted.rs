@@ -40,6 +40,8 @@ pub enum Planted {
     WrongEnd,
     /// A repeated commit is taken for a new one.
     ForgottenCommit,
+    /// The last of several lines of a log is not stored.
+    LostLine,
 }
 
 impl Planted {
@@ -69,6 +71,9 @@ impl Planted {
                 if let Some(holder) = task.and_then(|task| task.holder()) {
                     settle.holder = holder;
                 }
+            }
+            (Self::LostLine, Write::Log(log)) if log.lines.len() > 1 => {
+                log.lines.pop();
             }
             (Self::FreeExpiry, Write::Expire(expire)) => {
                 let task = row(expire.task, store).filter(|task| task.fence == expire.fence);
@@ -109,7 +114,8 @@ impl Planted {
             | Self::SkippedEntry
             | Self::HiddenEnd
             | Self::WrongEnd
-            | Self::ForgottenCommit => {}
+            | Self::ForgottenCommit
+            | Self::LostLine => {}
         }
         claim
     }

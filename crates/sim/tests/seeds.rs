@@ -107,7 +107,12 @@ fn a_wait_that_is_answered_another_end_is_found() {
 
 #[test]
 fn a_commit_that_forgets_its_id_is_found() {
-    assert_eq!(found(Planted::ForgottenCommit, 40), "unasked");
+    assert_eq!(found(Planted::ForgottenCommit, 200), "unasked");
+}
+
+#[test]
+fn a_line_that_is_lost_is_found() {
+    assert_eq!(found(Planted::LostLine, 40), "logs");
 }
 
 #[test]

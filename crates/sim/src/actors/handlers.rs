@@ -8,6 +8,7 @@
 //! | `snoozer` | puts itself off, gives itself back or calls itself off |
 //! | `panicky` | panics now and then |
 //! | `spawner` | submits further tasks together with its success |
+//! | `staged` | goes through the stages of its lifecycle and logs, and forgets a stage now and then |
 //! | `poison` | kills its process, unless the profile is calm |
 //!
 //! Every success writes a record in the same commit, and some write records under their fence on the
@@ -16,14 +17,14 @@
 use std::time::Duration;
 
 use plimsoll_core::log::Level;
-use plimsoll_core::record::fields;
+use plimsoll_core::record::{Fields, fields};
 use plimsoll_core::store::{Commit, Guard, Merge, Write};
 use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Progress};
 use plimsoll_core::{IdempotencyKey, Invalid, Key, Name, Result, StoreExt};
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure};
 
 use super::Station;
-use super::orders::{KEYS, QUEUES};
+use super::orders::{KEYS, QUEUES, STAGES};
 use crate::check::{DONE, STEP};
 
 /// After so many attempts everything succeeds, so that everything ends.
@@ -47,6 +48,9 @@ async fn behave(station: &Station, context: &Context) -> Result<Answer> {
     if kind == "poison" && !station.world.profile.calm {
         station.doom.seal();
         std::future::pending::<()>().await;
+    }
+    if kind == "staged" {
+        return staged(station, context, last).await;
     }
     let (low, high) = match kind {
         "slow" if !last => (1_000, 30_000),
@@ -87,6 +91,26 @@ async fn behave(station: &Station, context: &Context) -> Result<Answer> {
         "spawner" => more(station, context)?,
         _ => done(station, context),
     })
+}
+
+/// Goes through the stages, and logs its lines by number.
+async fn staged(station: &Station, context: &Context, last: bool) -> Result<Answer> {
+    let dice = &station.dice;
+    let mut lines = 0;
+    for stage in STAGES {
+        // What follows a stage that was forgotten is refused, success included.
+        if last || dice.chance(950) {
+            context.stage(Name::new(stage)?).await?;
+        }
+        for _ in 0..dice.below(4) {
+            context.log(Level::Info, lines.to_string()).await?;
+            lines += 1;
+        }
+        rely(station, context);
+        sleep(station, context, dice.millis(0, 400), false).await;
+    }
+    let logged = fields([("lines", lines.to_string())])?;
+    Ok(Answer::Complete(completion(context, logged)?))
 }
 
 /// Sleeps; `false`: it was asked to stop, and listened.
@@ -138,7 +162,7 @@ async fn write_something(station: &Station, context: &Context) -> Result<()> {
 
 /// Success, with a record of it in the same commit.
 fn done(station: &Station, context: &Context) -> Answer {
-    match completion(context) {
+    match completion(context, Fields::new()) {
         Ok(completion) => Answer::Complete(completion),
         Err(invalid) => {
             let wrong = format!("{}: {invalid}", station.who);
@@ -148,11 +172,12 @@ fn done(station: &Station, context: &Context) -> Answer {
     }
 }
 
-fn completion(context: &Context) -> Result<Completion, Invalid> {
+fn completion(context: &Context, more: Fields) -> Result<Completion, Invalid> {
     let holder = context.holder();
     let key = Key::new(format!("{DONE}{}", holder.task))?;
     let record = Merge::new(key)
         .set(fields([("fence", holder.fence.to_string())])?)
+        .set(more)
         .add(Name::new("times")?, 1);
     Ok(Completion::bytes(holder.fence.to_string()).write(Write::Merge(record)))
 }
@@ -160,7 +185,7 @@ fn completion(context: &Context) -> Result<Completion, Invalid> {
 /// Success, with further tasks in the same commit.
 fn more(station: &Station, context: &Context) -> Result<Answer> {
     let dice = &station.dice;
-    let mut completion = completion(context)?;
+    let mut completion = completion(context, Fields::new())?;
     for _ in 0..dice.range(1, 2) {
         let lane = Lane::new(*dice.pick(&QUEUES), "plain")?;
         let mut task = NewTask::new(dice.ids().task(), lane, "more");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::group::NewGroup;
+use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::{Commit, Write};
 use plimsoll_core::task::{Backoff, KeyLifetime, Lane, NewTask, OnConflict, Priority, RetryPolicy};
 use plimsoll_core::{GroupId, IdempotencyKey, Invalid, TaskId};
@@ -16,9 +17,11 @@ pub(crate) const QUEUES: [&str; 2] = ["a", "b"];
 /// How many keys there are.
 pub(crate) const KEYS: u64 = 6;
 /// The kinds that there are: see [`handlers`](super::handlers).
-pub(crate) const KINDS: [&str; 7] = [
-    "plain", "flaky", "slow", "snoozer", "panicky", "spawner", "poison",
+pub(crate) const KINDS: [&str; 8] = [
+    "plain", "flaky", "slow", "snoozer", "panicky", "spawner", "staged", "poison",
 ];
+/// The stages of `staged`, in a row.
+pub(crate) const STAGES: [&str; 3] = ["one", "two", "three"];
 
 /// What is to be done, in one way or the other.
 #[derive(Clone, Debug)]
@@ -143,6 +146,9 @@ impl Orders {
         let mut task = NewTask::new(dice.ids().task(), lane, payload)
             .priority(Priority::new(u8::try_from(dice.below(4) * 3).unwrap_or(0))?)
             .retry(self.retry(if kind == "poison" { 3 } else { 5 }));
+        if kind == "staged" {
+            task = task.lifecycle(Lifecycle::row(STAGES)?);
+        }
         if dice.chance(200) {
             task = task.after(dice.millis(0, 20_000));
         } else if dice.chance(100) {

@@ -194,6 +194,9 @@ impl Checker {
                 let wrong = format!("{name}#{fence} wrote its completion, {times} times in all");
                 self.blame("effects", wrong);
             }
+            if let Some(lines) = number("lines") {
+                self.look_at_log(id, fence, lines);
+            }
         } else if let Some(id) = key.strip_prefix(STEP).and_then(|id| TaskId::parse(id).ok()) {
             let current = self.tasks.get(&id);
             if !current.is_some_and(|m| m.status == Some(Status::Claimed) && m.fence == fence) {
@@ -230,13 +233,17 @@ impl Checker {
         if told != read {
             let name = self.name(id);
             self.blame("rows", format!("{name}: told {told:?}, read {read:?}"));
-        } else if (row.status == Status::Claimed) != row.lease.is_some()
-            || row.status.is_terminal() != row.finished_at.is_some()
-        {
-            let name = self.name(id);
-            let wrong = format!("{name} is {}: lease or end do not fit", row.status);
-            self.blame("rows", wrong);
         }
+        let mut broken = row.violations();
+        if let Some(before) = self.seen.get(&id) {
+            broken.extend(row.violations_since(before));
+        }
+        if let Some(violation) = broken.first() {
+            let name = self.name(id);
+            let status = row.status;
+            self.blame("invariants", format!("{name} is {status}: {violation}"));
+        }
+        self.seen.insert(id, row);
     }
 
     fn look_at_key(&mut self, id: TaskId) {

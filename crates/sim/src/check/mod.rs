@@ -7,6 +7,8 @@
 //! | `fence` | a task is claimed while it is held, or its fence moves otherwise than by one on a claim or revocation |
 //! | `revision` | a revision of a task does not grow |
 //! | `rows` | what a read shows is not what the history tells |
+//! | `invariants` | something about a row must not be, or must not have happened to it |
+//! | `logs` | the log of an attempt that completed lacks a line, or has one twice or out of order |
 //! | `failures` | a task has failed more often than it may, or for good without its failure task |
 //! | `order` | a claim passes over a task of the same lane that comes first |
 //! | `effects` | something that a handler wrote was taken under another fence than the current one, or twice |
@@ -28,6 +30,7 @@ mod answers;
 mod ending;
 mod groups;
 mod history;
+mod logs;
 mod model;
 mod waits;
 
@@ -79,6 +82,8 @@ pub(crate) struct Checker {
     /// Everything that ever happened, though the store may have removed it.
     entries: Vec<Entry>,
     tasks: BTreeMap<TaskId, Model>,
+    /// Each task as a read showed it last.
+    seen: BTreeMap<TaskId, Task>,
     by_key: BTreeMap<IdempotencyKey, BTreeSet<TaskId>>,
     groups: BTreeMap<GroupId, GroupModel>,
     /// Who made each claim.
@@ -119,6 +124,7 @@ impl Checker {
             store,
             entries: Vec::new(),
             tasks: BTreeMap::new(),
+            seen: BTreeMap::new(),
             by_key: BTreeMap::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
