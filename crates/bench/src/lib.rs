@@ -7,6 +7,7 @@ mod claims;
 mod cycle;
 mod figures;
 mod io;
+mod logs;
 mod parallel;
 mod records;
 mod work;
@@ -38,6 +39,7 @@ enum Kind {
     Cycle(cycle::Cycle),
     Claims(claims::Claims),
     Records(records::Records),
+    Logs(logs::Logging),
     Work(work::Work),
 }
 
@@ -102,7 +104,14 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: false,
         kind: Kind::Work(work),
     });
-    cycles.chain(works).chain(records).chain(claims).collect()
+    let logs = logs::logs(scale).into_iter().map(|logs| Workload {
+        name: logs.name.into(),
+        about: logs.about,
+        full_only: false,
+        kind: Kind::Logs(logs),
+    });
+    let few = cycles.chain(works).chain(records).chain(logs);
+    few.chain(claims).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -125,6 +134,7 @@ pub async fn run(
         Kind::Cycle(cycle) => cycle.run(bench).await?,
         Kind::Claims(claims) => claims.run(bench).await?,
         Kind::Records(records) => records.run(bench).await?,
+        Kind::Logs(logs) => logs.run(bench).await?,
         Kind::Work(work) => work.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))

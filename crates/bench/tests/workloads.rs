@@ -61,7 +61,8 @@ fn operations(name: &str) -> u64 {
         "sequential" => TASKS / 20,
         "payload-10k" | "key-half-attach" => TASKS / 4,
         "key-while-active" | "key-for-a-day" | "key-forever" => TASKS / 2,
-        "merge" | "swap" | "tail" => TASKS / 2,
+        "merge" | "swap" | "tail" | "log" => TASKS / 2,
+        "log-gathered" => (TASKS / 2).next_multiple_of(100),
         "scan" => 1,
         "start-idle" => TASKS / 40,
         "start-half" => TASKS / 4,
@@ -239,6 +240,9 @@ async fn a_call_that_fails_ends_the_workload() {
         let faults = match name.as_str() {
             "submit" | "merge" | "swap" => vec![commits, (Method::Commit, 50)],
             "bulk" => vec![commits],
+            "log" | "log-gathered" => {
+                vec![commits, (Method::Commit, 2), (Method::Claim, 1)]
+            }
             "scan" => vec![commits, (Method::Scan, 1)],
             "tail" => vec![commits, (Method::Commit, 50), (Method::Changes, 1)],
             _ if name.starts_with("claim") => {

@@ -119,4 +119,8 @@ mod guides {
     struct Tasks;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../../../docs/lifecycle.md")]
+    struct Lifecycle;
+    #[doc = include_str!("../../../docs/logs.md")]
+    struct Logs;
 }

@@ -116,12 +116,13 @@ impl Step {
         let took = clock.monotonic().saturating_sub(self.since);
         let fitting = |text: Option<String>| text.map(|text| self.log.fitting(&text));
         let success = end.error.is_none() && end.exit_code.unwrap_or(0) == 0;
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let step = ExecutionStep {
             exit_code: end.exit_code,
             stdout: fitting(end.stdout),
             stderr: fitting(end.stderr),
             completed_at: Some(clock.now().max(self.step.started_at)),
-            duration_ms: Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            duration_ms: Some(millis),
             success: Some(success),
             error: fitting(end.error),
             ..self.step
@@ -131,7 +132,7 @@ impl Step {
             (None, Some(code)) => format!("ended with exit code {code}").into(),
             (None, None) => "ended".into(),
         };
-        let message = format!("{} {how} after {took:?}", step.step_id);
+        let message = format!("{} {how} after {millis} ms", step.step_id);
         let level = if success { Level::Info } else { Level::Error };
         let message = self.log.fitting(&message);
         self.log.report(level, message, step.clone()).await?;
