@@ -409,3 +409,18 @@ pub(crate) fn remove_log(connection: &Connection, ns: i64, task: TaskId) -> Answ
         .execute(params![ns, Id::from(task)])?;
     Ok(())
 }
+
+/// Removes the oldest lines of a log, at most so many, and answers how many.
+pub(crate) fn shorten_log(
+    connection: &Connection,
+    ns: i64,
+    task: TaskId,
+    most: usize,
+) -> Answer<usize> {
+    Ok(connection
+        .prepare_cached(
+            "DELETE FROM logs WHERE ns = ?1 AND task = ?2 AND seq IN \
+             (SELECT seq FROM logs WHERE ns = ?1 AND task = ?2 ORDER BY seq LIMIT ?3)",
+        )?
+        .execute(params![ns, Id::from(task), most as i64])?)
+}

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use plimsoll_core::clock::SystemClock;
 use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::log::{Level, NewLine};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Claim, Durability, Get, Pick, Put, Scan, Write};
-use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
+use plimsoll_core::store::{Claim, Compact, Durability, Ending, Get, Log, Pick, Put, Scan, Write};
+use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
 use rusqlite::Connection;
@@ -522,5 +523,74 @@ async fn the_file_does_not_grow_without_end_under_steady_load() -> Result<()> {
     let (early, late) = (pages[3], pages[ROUNDS - 1]);
     assert!(late <= early + early / 10, "pages by round: {pages:?}");
     assert_eq!(store.counts(Default::default()).await?, []);
+    Ok(())
+}
+
+/// A claimed task, as its holder.
+async fn held(store: &SqliteStore, ids: &Ids) -> Result<Holder> {
+    let task = NewTask::new(ids.task(), Lane::new("q", "k")?, "");
+    let id = store.submit(task).await?.id;
+    let claim = Claim {
+        pick: Pick::Ids(vec![id]),
+        worker: WorkerId {
+            name: Name::new("w")?,
+            incarnation: ids.incarnation(),
+        },
+        lease: Duration::from_secs(60),
+        request: ids.request(),
+    };
+    let task = store.claim(claim).await?.tasks.remove(0);
+    Ok(task.holder().expect("it was claimed"))
+}
+
+async fn log(store: &SqliteStore, ids: &Ids, holder: &Holder, count: usize) -> Result<()> {
+    let line = |n: usize| NewLine::new(ids.line(), Level::Info, n.to_string());
+    let lines = (0..count).map(line).collect();
+    let holder = holder.clone();
+    store.write(Write::Log(Log { holder, lines })).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_transaction_removes_no_more_than_a_part_of_a_very_long_log() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    let ids = Ids::random(Arc::new(SystemClock::new()));
+    let holder = held(&store, &ids).await?;
+    for _ in 0..21 {
+        log(&store, &ids, &holder, 1_000).await?;
+    }
+    let complete = Ending::Complete { result: None };
+    store.settle(holder.clone(), complete).await?;
+    let count = || -> i64 {
+        let lines = foreign(&path).query_row("SELECT count(*) FROM logs", [], |row| row.get(0));
+        lines.expect("a count")
+    };
+    for left in [11_000, 1_000, 0] {
+        let compact = Compact {
+            tasks: [(Status::Completed, Duration::ZERO)].into(),
+            limit: 100,
+            ..Compact::default()
+        };
+        let done = store.compact(compact).await?;
+        assert_eq!((count(), done.more), (left, left > 0));
+        assert_eq!(store.task(holder.task).await?.is_none(), left == 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn lines_are_heard_of_through_another_handle_to_the_file() -> Result<()> {
+    let (_folder, path) = folder();
+    let quick = || Config {
+        poll: Duration::from_millis(5),
+        ..Config::new(&path)
+    };
+    let (store, other) = (open_with(quick()).await?, open_with(quick()).await?);
+    let ids = Ids::random(Arc::new(SystemClock::new()));
+    let holder = held(&store, &ids).await?;
+    let mut hints = other.wakeups();
+    log(&store, &ids, &holder, 1).await?;
+    while !hints.next().await.logs {}
     Ok(())
 }

@@ -20,6 +20,7 @@ cases!["retention_of_logs":
     lines_stay_with_their_task_unless_asked,
     a_reader_misses_no_line_after_lines_were_removed,
     a_line_appended_after_the_clock_went_back_goes_by_its_own_time,
+    a_task_goes_with_its_log_however_long,
     a_line_that_was_removed_can_be_appended_again,
     logs_of_other_namespaces_stay,
     an_age_beyond_a_century_is_invalid,
@@ -207,6 +208,36 @@ async fn a_line_appended_after_the_clock_went_back_goes_by_its_own_time(w: World
     assert_eq!(said(&w, task.id()).await?, ["young", "old", "youngest"]);
     assert_eq!(w.store.compact(logs_of_a_day()).await?, removed(1));
     assert_eq!(said(&w, task.id()).await?, ["young", "youngest"]);
+    Ok(())
+}
+
+async fn a_task_goes_with_its_log_however_long(w: World) -> Result<()> {
+    let (long, held) = w.claimed(w.new_task("talkative")).await?;
+    for _ in 0..11 {
+        let line = |n: usize| NewLine::new(w.ids.line(), Level::Info, n.to_string());
+        let lines: Vec<NewLine> = (0..1_000).map(line).collect();
+        w.store.write(log(&held, &lines)).await?;
+    }
+    w.store.settle(held, complete()).await?;
+    let (short, held) = w.claimed(w.new_task("quiet")).await?;
+    w.store.settle(held, complete()).await?;
+    w.advance(DAY);
+    let mut tasks = 0;
+    loop {
+        let compacted = w.store.compact(all_tasks()).await?;
+        tasks += compacted.tasks;
+        if !compacted.more {
+            break;
+        }
+        // What is not gone yet is whole, but for its log.
+        let there = w.store.task(long.id()).await?;
+        assert!(there.is_none_or(|task| task.status == Status::Completed));
+    }
+    assert_eq!(tasks, 2);
+    for id in [long.id(), short.id()] {
+        assert_eq!(w.store.task(id).await?, None);
+        assert_eq!(said(&w, id).await?, [""; 0]);
+    }
     Ok(())
 }
 

@@ -140,6 +140,7 @@ impl DueNow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compact {
     /// How long finished tasks are kept, by status. A status that is not named is kept for ever.
+    /// A task with a very long log may take several calls, in which the log goes first.
     pub tasks: BTreeMap<Status, Duration>,
     /// How long drained groups are kept; `None`: for ever.
     pub groups: Option<Duration>,
