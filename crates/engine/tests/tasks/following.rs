@@ -1,5 +1,6 @@
 //! Following the log of a task, and its steps.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,11 +83,40 @@ async fn a_follower_stays_over_attempts_and_reads_long_logs_whole() -> Result<()
 async fn a_log_of_a_task_that_has_ended_is_read_and_ends() -> Result<()> {
     let w = World::new();
     let held = w.held().await?;
-    held.log(Level::Info, "all").await?;
+    let log = held.job_log();
+    for n in 0..1_500 {
+        log.log(Level::Info, n.to_string()).await?;
+    }
+    log.flush().await?;
     held.complete("").await?;
     let (read, all) = follow(&w, held.task().id(), Level::Info);
     w.soon(all).await?;
-    assert_eq!(*read.lock().unwrap(), ["all"]);
+    let expected: Vec<String> = (0..1_500).map(|n| n.to_string()).collect();
+    assert_eq!(*read.lock().unwrap(), expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_task_that_ends_between_two_reads_leaves_no_line_unread() -> Result<()> {
+    for method in [Method::Tasks, Method::Logs] {
+        let w = World::new();
+        let held = w.held().await?;
+        let other = w.other_client().hold(held.holder().clone());
+        // Whatever is read first is read before the end, the other after it.
+        let ended = Arc::new(AtomicBool::new(false));
+        w.spy.before(move |called| {
+            let (other, ended) = (other.clone(), ended.clone());
+            Box::pin(async move {
+                if called == method && !ended.swap(true, Ordering::SeqCst) {
+                    other.log(Level::Info, "last").await.unwrap();
+                    other.complete("").await.unwrap();
+                }
+            })
+        });
+        let (read, all) = follow(&w, held.task().id(), Level::Info);
+        w.soon(all).await?;
+        assert_eq!(*read.lock().unwrap(), ["last"], "{method}");
+    }
     Ok(())
 }
 
