@@ -7,6 +7,7 @@ mod claims;
 mod cycle;
 mod figures;
 mod io;
+mod locks;
 mod logs;
 mod parallel;
 mod records;
@@ -41,6 +42,7 @@ enum Kind {
     Records(records::Records),
     Logs(logs::Logging),
     Work(work::Work),
+    Locks(locks::Locks),
 }
 
 /// How much to do.
@@ -110,8 +112,14 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: false,
         kind: Kind::Logs(logs),
     });
+    let locks = locks::locks(scale).into_iter().map(|locks| Workload {
+        name: locks.name.clone(),
+        about: locks.about,
+        full_only: false,
+        kind: Kind::Locks(locks),
+    });
     let few = cycles.chain(works).chain(records).chain(logs);
-    few.chain(claims).collect()
+    few.chain(locks).chain(claims).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -136,6 +144,7 @@ pub async fn run(
         Kind::Records(records) => records.run(bench).await?,
         Kind::Logs(logs) => logs.run(bench).await?,
         Kind::Work(work) => work.run(bench).await?,
+        Kind::Locks(locks) => locks.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))
 }

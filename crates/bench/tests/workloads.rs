@@ -66,6 +66,8 @@ fn operations(name: &str) -> u64 {
         "scan" => 1,
         "start-idle" => TASKS / 40,
         "start-half" => TASKS / 4,
+        "lock-64" => TASKS / 2,
+        _ if name.starts_with("lock-") => TASKS / 20,
         _ if name.starts_with("work-") => TASKS,
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
@@ -250,6 +252,8 @@ async fn a_call_that_fails_ends_the_workload() {
             }
             // Workers repeat what failed; a caller does not.
             _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
+            // Whoever wants a lock waits on when a call fails.
+            _ if name.starts_with("lock") => vec![],
             // The worker must not wait for a task that a caller failed to submit.
             _ => vec![commits, (Method::Commit, 10), (Method::Exchange, 2)],
         };

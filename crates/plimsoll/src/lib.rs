@@ -14,7 +14,9 @@ mod url;
 use std::sync::Arc;
 
 pub use plimsoll_core::*;
-pub use plimsoll_engine::{Engine, Retention, Sweeper, Tasks, Worker, tasks, testing, worker};
+pub use plimsoll_engine::{
+    Engine, Locks, Retention, Sweeper, Tasks, Worker, locks, tasks, testing, worker,
+};
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
 
@@ -24,6 +26,7 @@ pub use url::StoreUrl;
 #[derive(Clone, Debug)]
 pub struct Plimsoll {
     opened: Opened,
+    locks: Option<Opened>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,9 +38,7 @@ enum Opened {
 
 impl From<Memory> for Plimsoll {
     fn from(memory: Memory) -> Self {
-        Self {
-            opened: Opened::Memory(memory),
-        }
+        Self::of(Opened::Memory(memory))
     }
 }
 
@@ -55,9 +56,7 @@ impl From<Memory> for Plimsoll {
 #[cfg(feature = "sqlite")]
 impl From<sqlite::Sqlite> for Plimsoll {
     fn from(sqlite: sqlite::Sqlite) -> Self {
-        Self {
-            opened: Opened::Sqlite(sqlite),
-        }
+        Self::of(Opened::Sqlite(sqlite))
     }
 }
 
@@ -82,10 +81,34 @@ impl Plimsoll {
                 ));
             }
         };
-        Ok(Self { opened })
+        Ok(Self::of(opened))
     }
 
-    /// Tasks and workers of a namespace.
+    fn of(opened: Opened) -> Self {
+        Self {
+            opened,
+            locks: None,
+        }
+    }
+
+    /// The same store with its locks on another one, in namespaces of the same names. Run a
+    /// [`Sweeper`] there, too.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use plimsoll::Plimsoll;
+    /// let locks = Plimsoll::open("memory:")?;
+    /// let plimsoll = Plimsoll::open("memory:")?.locks_on(locks.clone());
+    /// let guard = plimsoll.engine("orders").await?.locks().lock("a").acquire().await?;
+    /// assert!(locks.engine("orders").await?.locks().get("a").await?.is_some());
+    /// # Ok::<(), plimsoll::Error>(()) }).unwrap();
+    /// ```
+    pub fn locks_on(mut self, other: Self) -> Self {
+        self.locks = Some(other.opened);
+        self
+    }
+
+    /// Tasks, workers and locks of a namespace.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -95,17 +118,26 @@ impl Plimsoll {
     /// # Ok::<(), plimsoll::Error>(()) }).unwrap();
     /// ```
     pub async fn engine(&self, namespace: &str) -> Result<Engine> {
-        Ok(Engine::new(
-            self.namespace(Namespace::new(namespace)?).await?,
-        ))
+        let namespace = Namespace::new(namespace)?;
+        let engine = Engine::new(self.namespace(namespace.clone()).await?);
+        match &self.locks {
+            None => Ok(engine),
+            Some(opened) => Ok(engine.locks_on(opened.namespace(namespace).await?)),
+        }
     }
 
     /// The store of a namespace, for who wants to build on the port itself.
     pub async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
-        match &self.opened {
-            Opened::Memory(memory) => Ok(Arc::new(memory.open(namespace))),
+        self.opened.namespace(namespace).await
+    }
+}
+
+impl Opened {
+    async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
+        match self {
+            Self::Memory(memory) => Ok(Arc::new(memory.open(namespace))),
             #[cfg(feature = "sqlite")]
-            Opened::Sqlite(sqlite) => Ok(Arc::new(sqlite.namespace(namespace).await?)),
+            Self::Sqlite(sqlite) => Ok(Arc::new(sqlite.namespace(namespace).await?)),
         }
     }
 }
@@ -117,6 +149,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../../docs/tasks.md")]
     struct Tasks;
+    #[doc = include_str!("../../../docs/locks.md")]
+    struct Locks;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
     #[doc = include_str!("../../../docs/lifecycle.md")]

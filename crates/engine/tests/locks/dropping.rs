@@ -85,10 +85,10 @@ async fn whoever_is_dropped_before_the_answer_leaves_nothing_behind() -> Result<
         let mut guard = guard;
         for _ in 1..commits {
             b.spy.answer_again();
-            if b.spy.calls(Method::Commit) == 3 {
-                if let Some(guard) = guard.take() {
-                    guard.release().await?;
-                }
+            if b.spy.calls(Method::Commit) == 3
+                && let Some(guard) = guard.take()
+            {
+                guard.release().await?;
             }
             b.spy.hold_answers();
             w.settle().await;
