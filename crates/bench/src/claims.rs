@@ -168,7 +168,7 @@ async fn claim(bench: &Bench, lane: &Lane, limit: u64) -> Result<Vec<Task>> {
     Ok(bench.store.claim(claim).await?.tasks)
 }
 
-async fn settle(bench: &Bench, tasks: Vec<Task>, how: Ending) -> Result<()> {
+pub(crate) async fn settle(bench: &Bench, tasks: Vec<Task>, how: Ending) -> Result<()> {
     let settle = |holder| {
         let how = how.clone();
         Commit::of(Write::Settle(Settle { holder, how }))

@@ -11,6 +11,7 @@ mod locks;
 mod logs;
 mod parallel;
 mod records;
+mod sweep;
 mod work;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ enum Kind {
     Logs(logs::Logging),
     Work(work::Work),
     Locks(locks::Locks),
+    Sweep(sweep::Sweep),
 }
 
 /// How much to do.
@@ -118,8 +120,14 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: false,
         kind: Kind::Locks(locks),
     });
+    let sweeps = sweep::sweeps(scale).into_iter().map(|sweep| Workload {
+        name: sweep.name.clone(),
+        about: sweep.about,
+        full_only: sweep.full_only,
+        kind: Kind::Sweep(sweep),
+    });
     let few = cycles.chain(works).chain(records).chain(logs);
-    few.chain(locks).chain(claims).collect()
+    few.chain(locks).chain(claims).chain(sweeps).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -145,6 +153,7 @@ pub async fn run(
         Kind::Logs(logs) => logs.run(bench).await?,
         Kind::Work(work) => work.run(bench).await?,
         Kind::Locks(locks) => locks.run(bench).await?,
+        Kind::Sweep(sweep) => sweep.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))
 }

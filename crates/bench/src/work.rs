@@ -104,6 +104,8 @@ async fn drive(
         .queue("bench")
         .concurrency(concurrency)
         .handle("work", handler)
+        // What is written is to be the tasks' own.
+        .registers(false)
         .build()?;
     let (stats, stopper) = (worker.stats(), worker.stopper());
     let (began, wrote) = (bench.clock.monotonic(), Written::now());

@@ -20,12 +20,13 @@ fn memory() -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Memory::new().open(Namespace::new("bench")?)))
 }
 
-/// Those that are over in a moment: all but claims beside a large backlog.
+/// Those that are over in a moment: all but claims and sweeps beside many tasks.
 fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
     // Workers that wait ask nothing in no time: they have a test of their own.
     let all = all.filter(|w| w.name != "waiting");
-    all.filter(|w| !w.name.starts_with("claim") || w.name.ends_with("-1k"))
+    let beside_many = |w: &Workload| w.name.starts_with("claim") || w.name.starts_with("sweep");
+    all.filter(move |w| !beside_many(w) || w.name.ends_with("-1k"))
 }
 
 fn workload(name: &str) -> Workload {
@@ -71,6 +72,7 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("work-") => TASKS,
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
+        "sweep-1k" => TASKS / 20,
         _ => panic!("{name} is new: how many operations does it do?"),
     }
 }
@@ -125,6 +127,16 @@ async fn half_of_the_submits_attach_and_only_created_tasks_are_worked() -> Resul
     assert_eq!(found.counts["completed"], TASKS / 4);
     let completed = BTreeMap::from([(Status::Completed, TASKS / 4)]);
     assert_eq!(by_status(store.as_ref()).await?, completed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sweep_stands_beside_tasks_of_every_status_and_leaves_them_alone() -> Result<()> {
+    let store = memory()?;
+    let found = measure("sweep-1k", store.clone()).await?;
+    let of_each = Status::ALL.map(|status| (status, 1_000));
+    assert_eq!(by_status(store.as_ref()).await?, BTreeMap::from(of_each));
+    assert_eq!(found.counts["acted"], 0);
     Ok(())
 }
 
@@ -250,6 +262,7 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
             }
+            "sweep-1k" => vec![commits, (Method::Claim, 1), (Method::Due, 1)],
             // Workers repeat what failed; a caller does not.
             _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
             // Whoever wants a lock waits on when a call fails.

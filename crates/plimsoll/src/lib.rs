@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 pub use plimsoll_core::*;
 pub use plimsoll_engine::{
-    Engine, Locks, Retention, Sweeper, Tasks, Worker, locks, tasks, testing, worker,
+    Archive, Engine, Locks, Retention, Sweeper, Tasks, Worker, Workers, archive, locks, registry,
+    sweeper, tasks, testing, worker,
 };
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
@@ -157,4 +158,6 @@ mod guides {
     struct Lifecycle;
     #[doc = include_str!("../../../docs/logs.md")]
     struct Logs;
+    #[doc = include_str!("../../../docs/workers.md")]
+    struct Workers;
 }

@@ -255,9 +255,11 @@ async fn each_outcome_has_its_own_age_and_the_archive_one_of_its_own() {
         for status in [Status::Completed, Status::Failed, Status::Cancelled] {
             ids.push(world.ended("", status).await);
         }
-        let mut retention = Retention::default();
-        retention.tasks = [(Status::Completed, DAY), (Status::Failed, DAY * 3)].into();
-        retention.archived = Some(DAY * 10);
+        let retention = Retention {
+            tasks: [(Status::Completed, DAY), (Status::Failed, DAY * 3)].into(),
+            archived: Some(DAY * 10),
+            ..Retention::default()
+        };
         let sweeper = world.sweeper().retention(retention);
         world.clock.advance(DAY - secs(1));
         assert_eq!(sweeper.pass().await.archived, 0);

@@ -106,9 +106,8 @@ async fn several_at_once_do_everything_once() {
 #[tokio::test]
 async fn a_thousand_workers_are_listed_and_marked() {
     for world in worlds().await {
-        for n in 0..1_000 {
-            world.register(&format!("w{n}")).await;
-        }
+        let names: Vec<String> = (0..1_000).map(|n| format!("w{n}")).collect();
+        join_all(names.iter().map(|name| world.register(name))).await;
         let workers = world.engine.workers();
         assert_eq!(workers.list().await.unwrap().len(), 1_000);
         assert!(workers.stale().await.unwrap().is_empty());
