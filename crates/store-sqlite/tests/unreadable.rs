@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Claim, Compact, Due, Pick, Put, Scan, Write};
+use plimsoll_core::store::{Claim, Compact, Due, List, Pick, Put, Scan, Selector, Write};
 use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt, TaskId};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
@@ -218,5 +218,32 @@ async fn what_cannot_be_read_keeps_nothing_else_from_being_compacted() -> Result
             _ => assert_eq!(answer?, None),
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_keeps_nothing_else_from_being_found_by_its_age() -> Result<()> {
+    let world = world().await?;
+    let mut readable = Vec::new();
+    for n in 0..20 {
+        let id = world.submit(Duration::ZERO).await?;
+        world.store.cancel(id, None).await?;
+        world.clock.advance(Duration::from_secs(1));
+        match n < 8 {
+            true => world.break_task("UPDATE done SET state = x'c1' WHERE id = ?", id),
+            false => readable.push(id),
+        }
+    }
+    let mut list = List::new(Selector::KeptFor(Status::Cancelled, Duration::ZERO), 5);
+    let mut found = Vec::new();
+    loop {
+        let page = world.store.list(list.clone()).await?;
+        found.extend(page.rows.iter().map(|task| task.id()));
+        list.cursor = page.next;
+        if list.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, readable);
     Ok(())
 }
