@@ -13,6 +13,7 @@ use plimsoll_engine::registry::WorkerStatus;
 use plimsoll_engine::sweeper::Pass;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::sinks::Shelf;
 use crate::world::{DAY, World, after_a_day, secs, worlds};
 
 /// Holds up the answers of one method until they are let go, one by one.
@@ -153,6 +154,15 @@ async fn everything_is_done(world: &World, scene: &Scene) {
 
 /// Runs a pass that crashes at this call. Answers whether it came that far.
 async fn crash(world: &World, at: usize, after: bool) -> bool {
+    crash_with(world, at, after, |sweeper| sweeper).await
+}
+
+async fn crash_with(
+    world: &World,
+    at: usize,
+    after: bool,
+    change: impl Fn(Sweeper) -> Sweeper,
+) -> bool {
     let crash = Crash {
         left: Arc::new(AtomicUsize::new(at)),
         after,
@@ -160,6 +170,7 @@ async fn crash(world: &World, at: usize, after: bool) -> bool {
     };
     let store = Arc::new(Decorated::new(world.store.clone(), crash.clone()));
     let sweeper = Sweeper::new(world.through(store)).retention(after_a_day());
+    let sweeper = change(sweeper);
     futures::select_biased! {
         () = crash.crashed.notified().fuse() => true,
         _ = sweeper.pass().fuse() => false,
@@ -190,4 +201,38 @@ async fn a_crash_between_any_two_calls_leaves_nothing_half_done() {
     }
     // Due, its two commits, ping and scan, the mark, two lists and their commits, compact.
     assert_eq!(crashes, 2 * 11);
+}
+
+#[tokio::test]
+async fn a_crash_loses_nothing_that_goes_to_a_sink() {
+    let (mut crashes, mut twice) = (0, 0);
+    for after in [false, true] {
+        for at in 0.. {
+            let mut came_that_far = false;
+            for world in worlds().await {
+                let scene = scene(&world).await;
+                let shelf = Arc::new(Shelf::default());
+                let to_shelf = |sweeper: Sweeper| sweeper.archive_to(shelf.clone());
+                came_that_far = crash_with(&world, at, after, to_shelf).await;
+                for id in &scene.to_archive {
+                    let kept = shelf.count(*id) > 0;
+                    assert!(kept || world.exists(*id).await, "{id} is lost");
+                }
+                let sweeper = to_shelf(world.sweeper().retention(after_a_day()));
+                assert_eq!(sweeper.pass().await.troubles, []);
+                for id in &scene.to_archive {
+                    assert!(!world.exists(*id).await);
+                    assert!((1..=2).contains(&shelf.count(*id)));
+                    twice += shelf.count(*id) - 1;
+                }
+            }
+            if !came_that_far {
+                break;
+            }
+            crashes += 1;
+        }
+    }
+    assert_eq!(crashes, 2 * 11);
+    // At least once is not exactly once.
+    assert!(twice > 0);
 }

@@ -14,9 +14,17 @@ use crate::world::{DAY, World, after_a_day, worlds};
 
 /// Keeps what it is given, but for what it does not like.
 #[derive(Debug, Default)]
-struct Shelf {
+pub(crate) struct Shelf {
     kept: Mutex<Vec<TaskId>>,
     refused: Mutex<BTreeSet<TaskId>>,
+}
+
+impl Shelf {
+    /// How often it was given this task.
+    pub(crate) fn count(&self, id: TaskId) -> usize {
+        let kept = self.kept.lock().unwrap();
+        kept.iter().filter(|kept| **kept == id).count()
+    }
 }
 
 #[async_trait]
