@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::store::{Changes, Start, Write};
+use plimsoll_core::task::Status;
 use plimsoll_core::{Key, Name, Position, StoreExt};
 use plimsoll_engine::registry::{WorkerInfo, WorkerStatus};
 use plimsoll_engine::worker::{State, WorkerBuilder};
@@ -331,4 +332,41 @@ async fn what_a_worker_is_follows_from_what_it_said_and_when() {
             assert_eq!(info.is_stale(at), expected != said, "{said:?} at {at}");
         }
     }
+}
+
+#[tokio::test]
+async fn no_task_depends_on_what_is_known_of_its_worker() {
+    let bench = Bench::new();
+    let patient = registered(&bench).settings(|settings| settings.stale_after = secs(3_600));
+    let worker = start(patient.handle("k", std::future::pending::<()>));
+    let id = bench.submit("k", "").await;
+    settle_down().await;
+    // Whatever the registry says, its lease is renewed.
+    assert!(
+        workers(&bench)
+            .mark_offline(&only(&bench).await)
+            .await
+            .unwrap()
+    );
+    pass(&bench, secs(5)).await;
+    bench.sweep().await;
+    let key = key_of(&bench).await;
+    bench.store.write(Write::Delete(key)).await.unwrap();
+    bench.away(&[Method::Commit]);
+    pass(&bench, secs(100)).await;
+    bench.sweep().await;
+    let task = bench.get(id).await;
+    assert_eq!((task.status, task.attempts), (Status::Claimed, 1));
+    // And it ends with the worker, although that counts as active.
+    bench.faults.calm();
+    pass(&bench, secs(10)).await;
+    worker.work.abort();
+    bench.clock.advance(secs(19));
+    assert_eq!(only(&bench).await.status, WorkerStatus::Active);
+    bench.sweep().await;
+    assert_eq!(bench.get(id).await.status, Status::Claimed);
+    bench.clock.advance(secs(11));
+    assert_eq!(only(&bench).await.status, WorkerStatus::Active);
+    bench.sweep().await;
+    assert_eq!(bench.get(id).await.status, Status::Scheduled);
 }
