@@ -4,15 +4,17 @@
 //! a process id that was waited for can be given to somebody else. Processes that lose their parent
 //! become children of this process ([`adopt_orphans`]), so that it knows when the last one is gone.
 
+use std::collections::HashSet;
+use std::fs::DirEntry;
 use std::io;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll::clock::Clock;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, waitid,
-    waitpgid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpgid, kill_process_group,
+    waitid, waitpgid, waitpid,
 };
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
@@ -28,23 +30,28 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Groups that were killed by somebody who could not wait for their end.
+/// All groups that this process has started and not seen the end of.
 #[derive(Debug, Default)]
-pub(super) struct Morgue(Mutex<Vec<Pid>>);
+pub(super) struct Groups(Mutex<Leaders>);
 
-impl Morgue {
-    fn add(&self, leader: Pid) {
-        self.groups().push(leader);
-    }
+#[derive(Debug, Default)]
+struct Leaders {
+    /// Somebody waits for the end of these.
+    watched: HashSet<Pid>,
+    /// Nobody does: these were killed by somebody who could not.
+    killed: HashSet<Pid>,
+}
 
-    /// Lets go of what is gone. Answers whether that is everything.
+impl Groups {
+    /// Lets go of what is gone. Answers whether that is everything that was killed.
     pub(super) fn sweep(&self) -> bool {
-        let mut groups = self.groups();
-        groups.retain(|leader| !is_gone(*leader));
-        groups.is_empty()
+        let mut leaders = self.leaders();
+        leaders.killed.retain(|leader| !is_gone(*leader));
+        leaders.bury_strangers();
+        leaders.killed.is_empty()
     }
 
-    /// Waits until everything is gone.
+    /// Waits until everything that was killed is gone.
     pub(super) async fn empty(&self, clock: &dyn Clock) -> io::Result<()> {
         let mut children = signal(SignalKind::child())?;
         while !self.sweep() {
@@ -53,9 +60,38 @@ impl Morgue {
         Ok(())
     }
 
-    fn groups(&self) -> std::sync::MutexGuard<'_, Vec<Pid>> {
+    fn leaders(&self) -> MutexGuard<'_, Leaders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Leaders {
+    /// Waits for adopted processes that have left their group and ended: they would stay zombies.
+    fn bury_strangers(&self) {
+        for child in children() {
+            let ours = |group: Pid| self.watched.contains(&group) || self.killed.contains(&group);
+            if !getpgid(Some(child)).is_ok_and(ours) {
+                // It may still run, and it may be gone by now.
+                waitpid(Some(child), WaitOptions::NOHANG).ok();
+            }
+        }
+    }
+}
+
+/// The children of this process, where the system tells.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let of_thread = |thread: DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| of_thread(thread).ok());
+    let pids = lists.flat_map(|list| {
+        let numbers = list.split_whitespace().map(str::parse);
+        numbers.flatten().collect::<Vec<i32>>()
+    });
+    pids.filter_map(Pid::from_raw).collect()
 }
 
 /// Everything that one command has started. It is killed when this is dropped.
@@ -63,7 +99,7 @@ impl Morgue {
 pub(super) struct Group {
     leader: Pid,
     children: Listener,
-    morgue: Arc<Morgue>,
+    groups: Arc<Groups>,
     gone: bool,
 }
 
@@ -71,16 +107,21 @@ impl Group {
     /// Starts the leader of a new group. Answers its pipes too.
     pub(super) fn start(
         command: &mut Command,
-        morgue: &Arc<Morgue>,
+        groups: &Arc<Groups>,
     ) -> io::Result<(Self, std::process::Child)> {
         use std::os::unix::process::CommandExt;
         // Before the start, or the end of a short command could be missed.
         let children = signal(SignalKind::child())?;
+        // Under the lock, so that nobody takes a leader that has ended at once for a stranger.
+        let mut leaders = groups.leaders();
         let child = command.process_group(0).spawn()?;
+        let leader = Pid::from_child(&child);
+        leaders.watched.insert(leader);
+        drop(leaders);
         let group = Self {
-            leader: Pid::from_child(&child),
+            leader,
             children,
-            morgue: morgue.clone(),
+            groups: groups.clone(),
             gone: false,
         };
         Ok((group, child))
@@ -106,10 +147,20 @@ impl Group {
     /// Kills what is left of the group and waits until all of it is gone.
     pub(super) async fn finish(mut self, clock: &dyn Clock) {
         self.signal(Signal::KILL);
-        while !is_gone(self.leader) {
+        while !self.let_go() {
             woken(&mut self.children, clock).await;
         }
         self.gone = true;
+    }
+
+    /// Forgets the group if it is gone: under the lock, because its id may be given to the next one.
+    fn let_go(&self) -> bool {
+        let mut leaders = self.groups.leaders();
+        let gone = is_gone(self.leader);
+        if gone {
+            leaders.watched.remove(&self.leader);
+        }
+        gone
     }
 }
 
@@ -120,8 +171,10 @@ impl Drop for Group {
         }
         // The leader is waited for only after this: until then, the group is this one.
         self.signal(Signal::KILL);
+        let mut leaders = self.groups.leaders();
+        leaders.watched.remove(&self.leader);
         if !is_gone(self.leader) {
-            self.morgue.add(self.leader);
+            leaders.killed.insert(self.leader);
         }
     }
 }

@@ -160,6 +160,9 @@ impl Journal {
     }
 
     async fn flush(&mut self) {
+        if self.lost {
+            return;
+        }
         if let Some(progress) = self.progress.take() {
             let done = self.context.progress(progress).await;
             self.heard("progress", done).await;

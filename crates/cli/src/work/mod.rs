@@ -27,7 +27,7 @@ use plimsoll::{Engine, Plimsoll};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
-use group::{Morgue, adopt_orphans};
+use group::{Groups, adopt_orphans};
 use report::Report;
 use run::Setup;
 
@@ -148,7 +148,7 @@ impl Work {
         let done = self.drive(worker, &engine, &setup).await;
         let clock = engine.clock().as_ref();
         tokio::select! {
-            gone = setup.morgue.empty(clock) => gone.map_err(WorkError::Signals)?,
+            gone = setup.groups.empty(clock) => gone.map_err(WorkError::Signals)?,
             () = clock.sleep(GONE_WITHIN) => setup.report.note("a killed command is still there"),
         }
         let done = done?;
@@ -167,7 +167,7 @@ impl Work {
             lease: self.lease,
             log_bytes_max: self.log_bytes_max,
             folder: folder.map_err(WorkError::Folder)?,
-            morgue: Arc::new(Morgue::default()),
+            groups: Arc::new(Groups::default()),
             report: Report::new(self.json),
         })
     }
@@ -225,7 +225,7 @@ impl Work {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 () = clock.sleep(TICK) => {
-                    setup.morgue.sweep();
+                    setup.groups.sweep();
                     setup.report.update(clock.monotonic(), stats.summary());
                     continue;
                 }

@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-use super::group::{Group, Morgue};
+use super::group::{Group, Groups};
 use super::guard::frame;
 use super::journal::Journal;
 use super::lines::plain;
@@ -43,7 +43,7 @@ pub(super) struct Setup {
     pub(super) log_bytes_max: usize,
     /// Where each command has a folder of its own.
     pub(super) folder: TempDir,
-    pub(super) morgue: Arc<Morgue>,
+    pub(super) groups: Arc<Groups>,
     pub(super) report: Report,
 }
 
@@ -97,7 +97,8 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
     };
     let mut command = setup.guard(folder.path());
     environment::tell(&mut command, context, &control, checkpoint.as_deref());
-    let (mut group, mut child) = Group::start(&mut command, &setup.morgue)?;
+    setup.groups.sweep();
+    let (mut group, mut child) = Group::start(&mut command, &setup.groups)?;
     let (over, until) = watch::channel(false);
     let pipes = Pipes::of(&mut child, &until)?;
     let (scribe, journal) = Journal::new(context.clone(), setup.log_bytes_max);

@@ -135,7 +135,9 @@ impl Run {
             (End::Exited(TEMPORARY), _) => Answer::Snooze(self.retry_after.unwrap_or(SNOOZE)),
             (End::Exited(UNAVAILABLE), _) => Answer::Release,
             // The worker gives the task back, with these words as the reason.
-            (_, Some(Cause::Draining | Cause::LeaseLost)) => Answer::Fail(Failure::new(words)),
+            (_, Some(Cause::Draining)) => Answer::Fail(Failure::new(words)),
+            // The lease may have been renewed after all, and then this would be a failure.
+            (_, Some(Cause::LeaseLost)) => Answer::Release,
             (_, Some(Cause::Deadline)) => {
                 let limit = self.timeout.unwrap_or_default();
                 let late = format!("ended after its time limit of {limit:?}: {words}");
@@ -262,6 +264,7 @@ mod tests {
                         "ended after its time limit of 2s: {}",
                         run(end, None).words()
                     ))),
+                    (_, Some(Cause::LeaseLost)) => Answer::Release,
                     (end, _) => Answer::Fail(Failure::new(run(end, None).words())),
                 };
                 assert_eq!(answer, expected, "{end:?} {cause:?}");
@@ -300,7 +303,7 @@ mod tests {
         assert_eq!(delayed(75, None), Answer::Snooze(delay));
         let back = Answer::Fail(Failure::new("exit code 1"));
         assert_eq!(delayed(1, Some(Cause::Draining)), back);
-        assert_eq!(delayed(1, Some(Cause::LeaseLost)), back);
+        assert_eq!(delayed(1, Some(Cause::LeaseLost)), Answer::Release);
     }
 
     #[test]

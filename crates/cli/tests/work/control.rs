@@ -157,21 +157,3 @@ async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
     warned("`set` was refused");
     assert!(said.contains(&(Level::Info, "no end".into())), "{said:#?}");
 }
-
-#[tokio::test]
-async fn a_process_that_leaves_the_group_with_its_pipes_does_not_keep_the_task() {
-    let world = World::new().await;
-    let fifo = world.fifo("pids");
-    let id = world.submit("").await;
-    let script = "setsid sh -c 'echo $$ > pids; exec sleep 600' & wait_for=$!; echo out; exit 0";
-    let mut worker =
-        crate::setup::Working::start(&world, &["--until-empty"], &["sh", "-c", script]);
-    let escaped = fifo.pids();
-    worker.event("summary");
-    assert_eq!(worker.end(), 0);
-    assert_eq!(world.get(id).await.result.as_deref(), Some(&b"out\n"[..]));
-    for pid in escaped {
-        // It was told that it may.
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-    }
-}

@@ -201,3 +201,31 @@ async fn a_command_may_finish_what_it_does_when_it_is_told_to_stop() {
     assert_eq!(task.status, Status::Completed);
     assert_eq!(task.result.as_deref(), Some(&b"saved\n"[..]));
 }
+
+#[tokio::test]
+async fn a_process_that_leaves_the_group_keeps_neither_the_task_nor_a_zombie() {
+    let world = World::new().await;
+    let (fifo, go) = (world.fifo("pids"), world.path().join("go"));
+    let _made = world.fifo("go");
+    let id = world.submit("").await;
+    // It keeps the pipes of the command, until it may go.
+    let script = "[ \"$(cat)\" = next ] && exit
+        setsid sh -c 'echo $$ > pids; read line < go' & while [ -e pids ]; do sleep 0.01; done
+        echo out";
+    let worker = Working::start(&world, &[], &["sh", "-c", script]);
+    let [escaped] = fifo.pids()[..] else {
+        panic!("one process escapes");
+    };
+    std::fs::remove_file(world.path().join("pids")).unwrap();
+    let task = world.tasks.wait(id).await.unwrap();
+    assert_eq!(task.result.as_deref(), Some(&b"out\n"[..]));
+    assert!(is_alive(escaped));
+    std::fs::write(go, "\n").unwrap();
+    await_gone(escaped);
+    let next = world.submit("next").await;
+    world.tasks.wait(next).await.unwrap();
+    // The worker has waited for what became its child.
+    let process = format!("/proc/{}", escaped.as_raw_nonzero());
+    assert!(!std::path::Path::new(&process).exists());
+    drain(worker);
+}
