@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
 
 /// The state, work and history of distributed jobs.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, about, after_help = exit::HELP)]
+#[command(name = "plimsoll", version, after_help = exit::HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

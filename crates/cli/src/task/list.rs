@@ -20,14 +20,14 @@ const BLOCK: usize = 500;
 /// Lists tasks: what is alive first, lane by lane, the oldest first.
 #[derive(Debug, Args)]
 pub(super) struct ListTasks {
-    #[command(flatten)]
-    filters: Filters,
     /// At most so many.
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// As many as there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
+    #[command(flatten)]
+    filters: Filters,
 }
 
 impl ListTasks {

@@ -23,35 +23,35 @@ struct Target {
     /// Ids, or `key:KEY`.
     #[arg(value_name = "TASK", value_parser = input::which)]
     tasks: Vec<Which>,
-    #[command(flatten)]
-    filters: Filters,
     /// Of all that match: only says how many there are.
     #[arg(long, conflicts_with = "tasks")]
     dry_run: bool,
     /// Of all that match: does not ask.
     #[arg(long, short, conflicts_with = "tasks")]
     yes: bool,
+    #[command(flatten)]
+    filters: Filters,
 }
 
 /// Makes tasks run again at once. A completed one stays completed; a claimed one, if it is named or
 /// asked for with --status, is taken away from its worker.
 #[derive(Debug, Args)]
 pub(super) struct Retry {
-    #[command(flatten)]
-    target: Target,
     /// Also those that have failed as often as they may: each gets one more attempt.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    target: Target,
 }
 
 /// Cancels tasks. The worker of one that is claimed is asked to stop.
 #[derive(Debug, Args)]
 pub(super) struct Cancel {
-    #[command(flatten)]
-    target: Target,
     /// Why.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    #[command(flatten)]
+    target: Target,
 }
 
 /// Removes tasks that have ended, with their keys and logs.

@@ -1,8 +1,10 @@
 //! `plimsoll task list`, `show` and `logs`, `plimsoll queue`, and what all of them understand.
 
 use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
 
-use plimsoll::log::Level;
+use plimsoll::TaskId;
+use plimsoll::log::{Level, NewLine};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -238,6 +240,35 @@ fn a_log_is_shown_by_level_and_to_its_end() {
 }
 
 #[test]
+fn a_log_of_more_than_a_page_is_complete() {
+    let world = World::new();
+    let id = world.submit(["mail", "send"], "x", &[]);
+    world.act(async |engine| {
+        let tasks = engine.tasks();
+        let lease = Duration::from_secs(600);
+        let held = tasks
+            .claim(TaskId::parse(&id)?, &tasks.worker("w1")?, lease)
+            .await?;
+        for hundred in 0..11 {
+            let line = |n| format!("{}", hundred * 100 + n);
+            let lines = (0..100).map(|n| NewLine::new(engine.ids().line(), Level::Info, line(n)));
+            held.log_lines(lines.collect()).await?;
+        }
+        Ok(())
+    });
+    let lines = world
+        .run(&["task", "logs", &id, "--json"])
+        .ended(0)
+        .objects();
+    let messages: Vec<_> = lines.iter().map(|line| line["message"].as_str()).collect();
+    let expected: Vec<_> = (0..1_100).map(|n| n.to_string()).collect();
+    let expected: Vec<_> = expected.iter().map(|n| Some(n.as_str())).collect();
+    assert_eq!(messages, expected);
+    let limited = world.run(&["task", "logs", &id, "--limit", "501"]).ended(0);
+    assert_eq!(limited.out.lines().count(), 501);
+}
+
+#[test]
 fn a_log_is_followed_until_its_task_has_ended() {
     let world = World::new();
     let id = world.submit(["mail", "send"], "x", &[]);
@@ -253,6 +284,7 @@ fn a_log_is_followed_until_its_task_has_ended() {
         let mut rest = String::new();
         out.read_to_string(&mut rest).expect("it ends");
         assert!(rest.ends_with("info  two\n"), "{rest}");
+        assert_eq!(rest.lines().count(), 1, "nothing is shown twice: {rest}");
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
         Ok(())
     });
