@@ -1,5 +1,6 @@
 //! `plimsoll task list`, `show` and `logs`, `plimsoll queue`, and what all of them understand.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
@@ -172,6 +173,27 @@ fn what_went_wrong_is_told_to_programs() {
     assert_eq!(task["errors"][0]["kind"], "fatal");
     assert_eq!(task["errors"][0]["worker"], "worker-1");
     assert_eq!(task["errors"][0]["message"], "no route");
+}
+
+#[test]
+fn the_guide_names_every_field() {
+    let world = letters();
+    let guide = include_str!("../../../../docs/cli.md");
+    let fields = |begin: &str| -> BTreeSet<String> {
+        let row = guide.lines().find(|line| line.starts_with(begin));
+        let row = row.unwrap_or_else(|| panic!("a row: {begin}"));
+        let names = row.rsplit('|').nth(1).unwrap_or_default().split('`');
+        names.skip(1).step_by(2).map(String::from).collect()
+    };
+    let keys = |value: &Value| -> BTreeSet<String> {
+        let object = value.as_object().expect("an object");
+        object.keys().cloned().collect()
+    };
+    let tasks = world.run(&["task", "list", "--json"]).ended(0).objects();
+    let (claimed, failed) = (&tasks[0], &tasks[3]);
+    assert_eq!(keys(claimed), fields("| `task list`, `show`, `wait` |"));
+    assert_eq!(keys(&claimed["lease"]), fields("| its `lease` |"));
+    assert_eq!(keys(&failed["errors"][0]), fields("| its `errors` |"));
 }
 
 #[test]
