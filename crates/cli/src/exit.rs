@@ -26,6 +26,10 @@ pub(crate) const TIMEOUT: u8 = 6;
 pub(crate) const TASK_FAILED: u8 = 10;
 /// The task that was waited for was cancelled.
 pub(crate) const TASK_CANCELLED: u8 = 11;
+/// The lock was not acquired, so that its command did not run.
+pub(crate) const LOCK_NOT_ACQUIRED: u8 = 20;
+/// The lock was lost while its command ran, which was ended.
+pub(crate) const LOCK_LOST: u8 = 21;
 
 /// The table of them all, for `--help`.
 pub(crate) const HELP: &str = "\
@@ -39,6 +43,8 @@ Exit codes:
     6  timeout
    10  the task that was waited for has failed
    11  the task that was waited for was cancelled
+   20  `lock run` did not get the lock: the command did not run
+   21  `lock run` lost the lock: the command was ended
   130  interrupted";
 
 /// How a command ended, or why it could not.
@@ -227,6 +233,8 @@ mod tests {
             TIMEOUT,
             TASK_FAILED,
             TASK_CANCELLED,
+            LOCK_NOT_ACQUIRED,
+            LOCK_LOST,
         ] {
             assert!(HELP.contains(&format!("\n{code:>5}  ")), "{code}");
         }

@@ -11,6 +11,7 @@ mod exit;
 mod grid;
 mod input;
 mod json;
+mod lock;
 mod output;
 mod place;
 mod queue;
@@ -20,6 +21,7 @@ mod task;
 mod text;
 mod wire;
 mod work;
+mod worker;
 
 /// Many small values are made and dropped by different threads.
 #[global_allocator]
@@ -43,6 +45,10 @@ enum Command {
     Task(Box<task::TaskCommand>),
     /// Shows how many tasks wait where, and which come next.
     Queue(queue::QueueCommand),
+    /// Shows which workers there are, and how much they do.
+    Worker(worker::WorkerCommand),
+    /// Shows who holds which lock, and runs commands under one.
+    Lock(lock::LockCommand),
     /// Looks at a store, and says what is wrong and what to do.
     Doctor(doctor::Doctor),
     /// Writes a script that completes what is typed in a shell.
@@ -56,6 +62,9 @@ enum Command {
     /// The demo without mercy: workers are killed and frozen at random until all tasks are done.
     #[command(hide = true)]
     Chaos(demo::Chaos),
+    /// Becomes the command of `plimsoll lock run`, started by it.
+    #[command(hide = true)]
+    LockExec(lock::LockExec),
     /// One worker of the demo, started by it.
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
@@ -89,6 +98,15 @@ fn main() -> ExitCode {
             let json = queue.options.json;
             return ended(runtime.block_on(queue.run()), json);
         }
+        Command::Worker(worker) => {
+            let json = worker.options.json;
+            return ended(runtime.block_on(worker.run()), json);
+        }
+        Command::Lock(lock) => {
+            let json = lock.options.json;
+            return ended(runtime.block_on(lock.run()), json);
+        }
+        Command::LockExec(exec) => return exec.run(),
         Command::Doctor(doctor) => {
             let json = doctor.options.json;
             return ended(runtime.block_on(doctor.run()), json);

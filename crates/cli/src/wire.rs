@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::json;
 
 /// A moment as RFC 3339.
-struct At(Timestamp);
+pub(crate) struct At(pub(crate) Timestamp);
 
 impl Serialize for At {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -163,15 +163,20 @@ pub(super) struct Waiting {
     pub(super) lane: Lane,
     pub(super) pending: u64,
     pub(super) claimed: u64,
+    /// Whether a worker that runs has a handler for it.
+    pub(super) served: bool,
     /// How long the next task has been runnable.
     pub(super) waits: Duration,
 }
 
-/// How long a task may wait in a lane where nobody works before that is told.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How long a task may wait in a lane that nobody works on before that is told. Workers may be busy
+/// with other lanes; where there are none, it is clear sooner.
+fn patience(served: bool) -> Duration {
+    if served { 5 * MINUTE } else { MINUTE / 2 }
+}
 
 pub(super) fn worked_on(lanes: &[Waiting]) -> Check {
-    let idle = |lane: &&Waiting| lane.claimed == 0 && lane.waits >= PATIENCE;
+    let idle = |lane: &&Waiting| lane.claimed == 0 && lane.waits >= patience(lane.served);
     let mut idle: Vec<_> = lanes.iter().filter(idle).collect();
     idle.sort_by_key(|lane| std::cmp::Reverse(lane.waits));
     let named = idle.iter().take(3).map(|lane| {
@@ -329,11 +334,19 @@ mod tests {
             lane: Lane::new("mail", kind).expect("a lane"),
             pending: 1_000,
             claimed,
+            served: true,
             waits: minutes * MINUTE,
         };
         let fine = worked_on(&[lane("a", 1, 60), lane("b", 0, 4)]);
         assert_eq!(fine.verdict, Ok);
         assert_eq!(fine.found, "2,000 tasks pending, none left alone");
+        let unserved = |seconds| Waiting {
+            served: false,
+            waits: seconds * SECOND,
+            ..lane("a", 0, 0)
+        };
+        assert_eq!(worked_on(&[unserved(29)]).verdict, Ok);
+        assert_eq!(worked_on(&[unserved(30)]).verdict, Warning);
         let idle = ["c", "d", "e", "f"].map(|kind| lane(kind, 0, 5));
         let idle = worked_on(&[&idle[..], &[lane("z", 0, 90)]].concat());
         let expected = "nobody works on mail/z (1,000 pending, for 1h), mail/c (1,000 pending, for \

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::record::Fields;
+use plimsoll::registry::{Profile, WorkerStatus};
 use plimsoll::store::{Changes, Commit, Due, Put, Start, Write};
-use plimsoll::task::{Status, Task};
+use plimsoll::task::{Lane, Status, Task};
 use plimsoll::{Key, Result, StoreExt, StoreUrl, TaskId, Timestamp};
 
 use crate::client::{Client, IfMissing, Options};
@@ -162,6 +163,8 @@ async fn first(
 
 async fn work(client: &Client) -> Result<[Check; 2]> {
     let rows = queue::rows(client, None).await?;
+    let mut workers = client.engine.workers().list().await?;
+    workers.retain(|worker| worker.status == WorkerStatus::Active);
     let now = client.now();
     let of = |row: &queue::Row, status| row.counts.by_status.get(&status).copied().unwrap_or(0);
     let waiting = rows.iter().filter_map(|row| {
@@ -170,6 +173,9 @@ async fn work(client: &Client) -> Result<[Check; 2]> {
             lane: row.counts.lane.clone(),
             pending: of(row, Status::Pending),
             claimed: of(row, Status::Claimed),
+            served: workers
+                .iter()
+                .any(|worker| handles(&worker.profile, &row.counts.lane)),
             waits: now.since(next.runnable_at),
         })
     });
@@ -181,6 +187,13 @@ async fn work(client: &Client) -> Result<[Check; 2]> {
         judge::worked_on(&waiting.collect::<Vec<_>>()),
         judge::finished(finished.sum()),
     ])
+}
+
+/// Whether a worker that says this of itself takes tasks of this lane. One that names no kinds takes
+/// them all.
+fn handles(profile: &Profile, lane: &Lane) -> bool {
+    profile.queues.contains(&lane.queue)
+        && (profile.kinds.is_empty() || profile.kinds.contains(&lane.kind))
 }
 
 async fn history(client: &Client) -> Result<Check> {

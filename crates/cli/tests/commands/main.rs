@@ -4,8 +4,10 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod doctor;
+mod lock;
 mod look;
 mod operate;
 mod submit;
 mod wait;
+mod worker;
 mod world;
