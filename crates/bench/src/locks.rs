@@ -65,11 +65,11 @@ impl Locks {
         let mut all = Latencies::new();
         (callers.join().await?.iter()).for_each(|each| all.merge(each));
         let (latency_of, kind) = match self.contended {
-            true => ("release to acquired", "one"),
-            false => ("acquire and release", "one each"),
+            true => ("hand-over", "one"),
+            false => ("lock", "one each"),
         };
         Ok(Measured {
-            operation: "acquire and release",
+            operation: "lock",
             operations: self.times,
             took: bench.since(began),
             written: Written::now().since(wrote),

@@ -122,9 +122,13 @@ async fn one_who_waits_for_long_keeps_its_place() -> Result<()> {
     let [a, b, c] = [1, 2, 3].map(|seed| w.process(seed));
     let guard = a.locks.lock("a").acquire().await?;
     let first = b.waits("a", "bob");
-    w.pass(seconds(300.0)).await;
+    w.pass(seconds(20.0)).await;
     let second = c.waits("a", "cy");
-    w.settle().await;
+    // When the first has been waiting for longer than its place lives by itself, and the second
+    // has not; and much later.
+    w.pass(seconds(25.0)).await;
+    assert_eq!(w.records().await[2].fields["owner"], "bob");
+    w.pass(seconds(300.0)).await;
     assert_eq!(a.locks.get("a").await?.unwrap().waiting, 2);
     guard.release().await?;
     let guard = w.soon(first).await?;

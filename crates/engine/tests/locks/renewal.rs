@@ -125,6 +125,34 @@ async fn a_renewal_that_is_never_answered_is_tried_again_and_then_given_up() -> 
 }
 
 #[tokio::test]
+async fn the_time_of_a_lock_counts_from_when_the_call_was_sent() -> Result<()> {
+    let w = World::new();
+    let a = w.process(1);
+    // Taken at 0 s, answered at 20 s.
+    a.spy.hold_answers();
+    let taking = a.waits("a", "ada");
+    w.pass(seconds(20.0)).await;
+    a.cut_off();
+    a.spy.answer_again();
+    let guard = w.soon(taking).await?;
+    let (told, ()) = w.time(spawn(guard.tenure().lost())).await;
+    assert_eq!(told, seconds(7.0));
+    // Renewed at 15 s, answered at 18 s.
+    a.plan.calm();
+    drop(guard);
+    w.settle().await;
+    let guard = a.locks.lock("a").acquire().await?;
+    a.spy.hold_answers();
+    w.pass(seconds(18.0)).await;
+    a.spy.answer_again();
+    w.settle().await;
+    a.cut_off();
+    let (told, ()) = w.time(spawn(guard.tenure().lost())).await;
+    assert_eq!(told, seconds(15.0 + 27.0 - 18.0));
+    Ok(())
+}
+
+#[tokio::test]
 async fn wall_clocks_that_jump_do_not_fool_a_holder() -> Result<()> {
     let w = World::new();
     let (a, b) = (w.process(1), w.process(2));

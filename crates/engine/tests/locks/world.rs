@@ -109,6 +109,8 @@ impl World {
             }
             let next = self.clock.next_sleep();
             self.clock.advance(next.expect("nothing happens any more"));
+            let waited = self.clock.monotonic() - began;
+            assert!(waited < Duration::from_secs(3_600), "it never ends");
         }
     }
 
