@@ -86,17 +86,21 @@ fn a_lock_that_somebody_has_is_not_acquired() {
 #[test]
 fn when_the_lock_is_lost_all_that_the_command_started_is_ended() {
     let world = World::new();
-    // The one that ignores the request to end holds standard output open for as long as it lives.
-    let script = "trap '' TERM; sleep 600 & echo running; wait; sleep 600";
-    let (child, mut out, _) = started(&world, &shell(&["--ttl", "1s"], script));
-    world.act(async |engine| engine.locks().break_lock("nightly").await);
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).expect("all have ended");
-    let said = Said::from(child.wait_with_output().expect("it ends"));
-    assert_eq!(
-        said.ended(21).err,
-        "plimsoll: lock nightly was lost: its command was ended\n"
-    );
+    // What ignores the request to end holds standard output open for as long as it lives: the command
+    // itself, or only what it has started.
+    let stubborn = "trap '' TERM; sleep 600 & echo running; wait; sleep 600";
+    let left_behind = "(trap '' TERM; echo running; exec sleep 600) & wait";
+    for script in [stubborn, left_behind] {
+        let (child, mut out, _) = started(&world, &shell(&["--ttl", "1s"], script));
+        world.act(async |engine| engine.locks().break_lock("nightly").await);
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).expect("all have ended");
+        let said = Said::from(child.wait_with_output().expect("it ends"));
+        assert_eq!(
+            said.ended(21).err,
+            "plimsoll: lock nightly was lost: its command was ended\n"
+        );
+    }
 }
 
 #[test]
