@@ -69,6 +69,8 @@ pub(crate) struct Grid {
     columns: Vec<Column>,
     /// `None`: left out.
     widths: Vec<Option<usize>>,
+    /// Whether rows may not be wider. Where they may, later ones that are longer are shown whole.
+    bounded: bool,
 }
 
 impl Grid {
@@ -86,6 +88,7 @@ impl Grid {
         Self {
             widths: fitted(columns, &natural, width.unwrap_or(usize::MAX)),
             columns: columns.to_vec(),
+            bounded: width.is_some(),
         }
     }
 
@@ -109,8 +112,8 @@ impl Grid {
         for ((column, width), cell) in shown {
             let Some(width) = *width else { continue };
             let text = match column.least {
-                Some(_) => text::cut(&cell.text, width),
-                None => cell.text.clone(),
+                Some(_) if self.bounded => text::cut(&cell.text, width),
+                _ => cell.text.clone(),
             };
             let missing = width.saturating_sub(console::measure_text_width(&text));
             let (before, after) = if column.right {
@@ -217,6 +220,18 @@ three  x/y
 four   x/y    1,000
 ";
         assert_eq!(shown(19), expected);
+    }
+
+    #[test]
+    fn later_rows_are_cut_only_where_there_is_no_room() {
+        let row = |lane: &str| [vec!["one".into(), lane.into(), "7".into(), "".into()]];
+        let shown = |width| {
+            let screen = Screen::plain(width);
+            let grid = Grid::fit(&COLUMNS, &row("a/b"), width);
+            grid.rows(&row("mail/send"), &screen)
+        };
+        assert_eq!(shown(None), "one  mail/send  7\n");
+        assert_eq!(shown(Some(80)), "one  mai…  7\n");
     }
 
     #[test]
