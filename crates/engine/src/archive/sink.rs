@@ -32,7 +32,8 @@ pub trait Sink: Send + Sync + Debug {
 ///
 /// Payloads and other bytes are objects: `{"json": …}` if they are JSON, otherwise `{"text": "…"}` if
 /// they are UTF-8, otherwise `{"hex": "…"}`. After a crash the last line may be cut off, and a task may
-/// be in the file twice: the later line counts.
+/// be in the file twice: the later line counts. The file is for one process at a time: lines of two may
+/// get mixed.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_core::Result;
 use plimsoll_core::store::Compact;
 use plimsoll_core::task::Status;
-use plimsoll_engine::Sweeper;
+use plimsoll_engine::{Retention, Sweeper};
 
 use super::Station;
 
@@ -16,8 +16,16 @@ const KEPT: Duration = Duration::from_secs(300);
 /// Sweeps for as long as it lives.
 pub(crate) async fn sweep(station: Station) -> Result<()> {
     let interval = station.dice.millis(500, 5_000);
+    let ended = [Status::Completed, Status::Failed, Status::Cancelled];
+    let retention = Retention {
+        tasks: BTreeMap::from(ended.map(|status| (status, KEPT))),
+        archive: ended.into(),
+        archived: Some(KEPT),
+        ..Retention::forever()
+    };
     Sweeper::new(station.engine.clone())
         .interval(interval)
+        .retention(retention)
         .run()
         .await;
     Ok(())

@@ -14,6 +14,8 @@ use super::model::Model;
 pub(crate) const DONE: &str = "done/";
 /// Where a step of a handler is recorded, under its fence.
 pub(crate) const STEP: &str = "step/";
+/// Where tasks are kept that were archived.
+const ARCHIVED: &str = "plimsoll.archive.tasks.";
 
 impl Checker {
     /// Looks at what has happened since the last look.
@@ -68,6 +70,28 @@ impl Checker {
             }
         }
         self.look_at_drained(entry);
+        self.look_at_archived(entry);
+    }
+
+    /// Nobody deletes tasks but who archives them, and both are one commit.
+    fn look_at_archived(&mut self, entry: &Entry) {
+        let (mut deleted, mut archived) = (BTreeSet::new(), BTreeSet::new());
+        for change in &entry.changes {
+            match change {
+                Change::Task(task) if task.event == TaskEvent::Deleted => {
+                    deleted.insert(task.id);
+                }
+                Change::Put(record) => {
+                    let id = record.key.as_str().strip_prefix(ARCHIVED);
+                    archived.extend(id.and_then(|id| TaskId::parse(id).ok()));
+                }
+                _ => {}
+            }
+        }
+        for id in deleted.symmetric_difference(&archived).copied() {
+            let name = self.name(id);
+            self.blame("archive", format!("{name} is not in exactly one place"));
+        }
     }
 
     fn look_at_task(&mut self, change: &TaskChange, entry: &Entry) {

@@ -22,6 +22,7 @@
 //! | `subscription` | a reader of history misses, repeats or reorders something |
 //! | `counts` | counts are not what there is |
 //! | `lost` | an acknowledged task is gone before its end |
+//! | `archive` | a task is deleted without being archived, or archived without being deleted |
 //! | `waits` | who waits for a task is answered something else than an end that it had come to since, or that it is gone though it is not, or late |
 //! | `ends` | something does not end in time once nothing goes wrong, or who waits for it is not answered |
 //! | `livelock`, `panic`, `gave up` | an actor spins, panics, or ends with an error |

@@ -110,6 +110,7 @@ impl Model {
         }
         self.count(change, before);
         self.status = Some(change.status);
+        self.gone = change.event == TaskEvent::Deleted;
         self.fence = change.fence;
         self.revision = change.revision;
         if self.cap > 0 && self.failures > self.cap {
