@@ -7,12 +7,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::setup::{Working, World, await_gone, is_alive};
 
-/// Starts children of children, one of which does not listen to SIGTERM, and tells all process ids,
-/// the guard's first. It goes on for ever in its first attempt, and is done at once in others.
+/// Starts children of children, none of which listens to SIGTERM, and tells all process ids, the
+/// guard's first. It goes on for ever in its first attempt, and is done at once in others.
 const FAMILY: &str = "
     [ $PLIMSOLL_ATTEMPT = 1 ] || exit 0
+    trap '' TERM
     sh -c 'sleep 600 & sleep 600 & wait' & one=$!
-    sh -c 'trap \"\" TERM; while :; do sleep 600; done' & two=$!
+    sh -c 'while :; do sleep 600; done' & two=$!
     (echo $PPID $$ $one $two) > pids
     wait; wait; wait";
 

@@ -218,3 +218,11 @@ impl Working {
         self.child.wait().expect("a worker to wait for");
     }
 }
+
+/// A test that fails leaves no worker behind.
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

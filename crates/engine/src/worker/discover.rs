@@ -44,7 +44,7 @@ impl Discovery {
         !self.stale && self.looking.is_none()
     }
 
-    /// A handler ended: it may have submitted tasks of new kinds.
+    /// An answer was committed, perhaps with tasks of new kinds.
     pub(super) fn doubt(&mut self) {
         self.stale = true;
     }

@@ -203,9 +203,6 @@ impl Driver {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
-        if let Some(discovery) = &mut self.discovery {
-            discovery.doubt();
-        }
         if self.parts.limits.contains_key(running.hold.kind()) {
             // Its kind was left out of claims while it was at its limit.
             self.claims.wake();

@@ -93,6 +93,9 @@ impl Driver {
     }
 
     fn settled(&mut self, settling: Settling, receipt: &Receipt, now: Duration) {
+        if let Some(discovery) = &mut self.discovery {
+            discovery.doubt();
+        }
         // Lines that were logged come first.
         let mut outcomes = receipt.outcomes.iter();
         match outcomes.find(|outcome| !matches!(outcome, Outcome::Logged)) {

@@ -5,7 +5,7 @@ use plimsoll_core::task::{Lane, NewTask, Status};
 use plimsoll_core::{Limits, Name};
 use plimsoll_engine::worker::{Completion, Context, State};
 
-use crate::setup::{Bench, Notes, millis, secs, settle_down, start};
+use crate::setup::{Bench, Gate, Notes, millis, secs, settle_down, spawn, start};
 
 async fn note(context: Context, State(notes): State<Notes<Name>>) {
     notes.add(context.task().spec.lane.kind.clone());
@@ -78,6 +78,27 @@ async fn until_empty_sees_kinds_that_its_own_tasks_submit() {
         let worker = bench.worker().handle_rest(chain).build().unwrap();
         assert_eq!(worker.run_until_empty().await.unwrap().completed, 3);
     }
+}
+
+#[tokio::test]
+async fn until_empty_looks_again_after_the_last_answer_was_taken() {
+    let bench = Bench::without_hints();
+    let gate = Gate::new();
+    bench.submit("first", "").await;
+    let gated = async |context: Context, State(gate): State<Gate>| {
+        if context.task().spec.lane.kind.as_str() == "first" {
+            gate.wait().await;
+        }
+        chain(context).await
+    };
+    let builder = bench.worker().state(gate.clone()).handle_rest(gated);
+    let work = spawn(builder.build().unwrap().run_until_empty());
+    bench.pass(millis(995)).await;
+    // The answer does not get there, and a look falls between it and its repetition.
+    bench.faults.next(Method::Exchange, Fault::ErrorBefore);
+    gate.open(1);
+    bench.pass(secs(3)).await;
+    assert_eq!(work.await.unwrap().unwrap().completed, 3);
 }
 
 #[tokio::test]
