@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll::clock::{Clock, SystemClock};
 use rustix::io::Errno;
-use rustix::process::{Signal, kill_current_process_group};
+use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -54,6 +54,10 @@ impl WorkGuard {
     }
 
     async fn guard(self) -> io::Result<u8> {
+        if getpgrp() != getpid() {
+            // It would end the processes of whoever tries it by hand.
+            return Err(io::Error::other("a guard leads a process group of its own"));
+        }
         let _deaf = ignore_signals_to_the_group()?;
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         let mut input = pipe::Receiver::from_owned_fd(input)?;

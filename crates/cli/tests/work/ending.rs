@@ -230,3 +230,15 @@ async fn a_process_that_leaves_the_group_keeps_neither_the_task_nor_a_zombie() {
     assert!(!std::path::Path::new(&process).exists());
     drain(worker);
 }
+
+#[tokio::test]
+async fn a_guard_that_leads_no_group_starts_nothing() {
+    let world = World::new().await;
+    let mut guard = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    guard.args(["work-guard", "--grace", "1s", "--folder", "none"]);
+    guard
+        .args(["--", "touch", "started"])
+        .current_dir(world.path());
+    assert_eq!(guard.output().unwrap().status.code(), Some(71));
+    assert!(!world.path().join("started").exists());
+}
