@@ -16,6 +16,7 @@ mod output;
 mod place;
 mod queue;
 mod screen;
+mod sweep;
 mod table;
 mod task;
 mod text;
@@ -59,6 +60,7 @@ enum Command {
     /// Measures a store: how many tasks a second, how long each takes, what is written.
     Bench(bench::Bench),
     Work(work::Work),
+    Sweep(sweep::Sweep),
     /// The demo without mercy: workers are killed and frozen at random until all tasks are done.
     #[command(hide = true)]
     Chaos(demo::Chaos),
@@ -105,6 +107,10 @@ fn main() -> ExitCode {
         Command::Lock(lock) => {
             let json = lock.options.json;
             return ended(runtime.block_on(lock.run()), json);
+        }
+        Command::Sweep(sweep) => {
+            let json = sweep.options.json;
+            return ended(runtime.block_on(sweep.run()), json);
         }
         Command::LockExec(exec) => return exec.run(),
         Command::Doctor(doctor) => {

@@ -85,6 +85,9 @@ pub(crate) struct Work {
     /// How long the store waits for a sign of life before others may have a task.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     lease: Duration,
+    /// How often this worker says that it lives. It counts as offline after three times as long.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    heartbeat: Duration,
     /// How long commands may go on after SIGTERM before they are told to stop.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     drain_timeout: Duration,
@@ -185,6 +188,8 @@ impl Work {
         let builder = engine.worker(name).concurrency(concurrency);
         let builder = builder.settings(|settings| {
             settings.lease = self.lease;
+            settings.heartbeat = self.heartbeat;
+            settings.stale_after = self.heartbeat.saturating_mul(3);
             settings.cancel_grace = self.grace.saturating_add(LAST_WORDS);
             settings.drain_soft = self.drain_timeout;
             settings.drain_hard = self.grace.saturating_add(LAST_WORDS);

@@ -8,6 +8,7 @@ mod lock;
 mod look;
 mod operate;
 mod submit;
+mod sweep;
 mod wait;
 mod worker;
 mod world;

@@ -15,6 +15,7 @@ use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Result};
 
 use pace::{APART_MAX, Pace};
+use pass::Observer;
 pub use pass::{Part, Pass, Trouble};
 
 use crate::archive::Sink;
@@ -44,6 +45,7 @@ pub struct Sweeper {
     retention: Retention,
     sink: Option<Arc<dyn Sink>>,
     leads: bool,
+    observer: Option<Observer>,
 }
 
 /// How often to look for workers that nobody has heard of.
@@ -64,7 +66,27 @@ impl Sweeper {
             retention: Retention::default(),
             sink: None,
             leads: true,
+            observer: None,
         }
+    }
+
+    /// Tells this what each pass did, also those that found nothing. It must not block.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, Sweeper};
+    /// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// let sweeper = Sweeper::new(engine).on_pass(|pass| {
+    ///     if !pass.is_idle() {
+    ///         println!("{} promoted, {} expired", pass.promoted, pass.expired);
+    ///     }
+    /// });
+    /// # Ok::<(), plimsoll_core::Invalid>(())
+    /// ```
+    pub fn on_pass(mut self, observe: impl Fn(&Pass) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Observer(Arc::new(observe)));
+        self
     }
 
     /// Keeps things this long once they are over.
@@ -153,15 +175,13 @@ impl Sweeper {
     /// Looks once for what a leader that hangs has left, and waits. Answers whether the store was
     /// closed.
     async fn follow(&self) -> bool {
+        let mut pass = Pass::default();
         match self.sweep_once().await {
-            Ok(swept) => {
-                let mut pass = Pass::default();
-                pass.swept(swept);
-                report(&pass);
-            }
+            Ok(swept) => pass.swept(swept),
             Err(Error::Closed) => return true,
-            Err(error) => tracing::warn!(%error, "cannot sweep"),
+            Err(error) => pass.trouble(Part::Due, None, error),
         }
+        self.report(&pass);
         self.engine.clock().sleep(self.interval).await;
         false
     }
@@ -174,7 +194,7 @@ impl Sweeper {
             wait = self.watch_every;
             let mut pass = Pass::default();
             self.mark_stale(&mut pass).await;
-            report(&pass);
+            self.report(&pass);
             if pass.is_closed() {
                 return;
             }
@@ -191,7 +211,7 @@ impl Sweeper {
                 let mut pass = Pass::default();
                 self.archive(&mut pass).await;
                 self.remove(&mut pass).await;
-                report(&pass);
+                self.report(&pass);
                 if pass.is_closed() {
                     return;
                 }
@@ -209,23 +229,33 @@ impl Sweeper {
         every.mul_f64(self.engine.ids().jitter().fraction())
     }
 
+    fn report(&self, pass: &Pass) {
+        for trouble in &pass.troubles {
+            tracing::warn!(%trouble, "a part of a sweep is left");
+        }
+        if let Some(Observer(observe)) = &self.observer {
+            observe(pass);
+        }
+    }
+
     async fn decide(&self) {
         let clock = self.engine.clock().clone();
         let mut hints = self.engine.store().wakeups();
         let mut pace = Pace::new();
         loop {
+            let mut pass = Pass::default();
             let swept = match self.sweep_once().await {
                 Ok(swept) => swept,
                 Err(Error::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot sweep");
+                    pass.trouble(Part::Due, None, error);
+                    self.report(&pass);
                     clock.sleep(AFTER_ERROR).await;
                     continue;
                 }
             };
-            for error in &swept.errors {
-                tracing::warn!(%error, "what is due cannot be decided");
-            }
+            pass.swept(swept.clone());
+            self.report(&pass);
             pace.looked(&swept);
             if swept.more && swept.errors.is_empty() {
                 // Whoever shares this thread gets its turn.
@@ -262,12 +292,6 @@ impl Term {
     /// Waits until somebody else may lead.
     async fn over(&self) {
         std::future::pending().await
-    }
-}
-
-fn report(pass: &Pass) {
-    for trouble in &pass.troubles {
-        tracing::warn!(%trouble, "a part of a sweep is left");
     }
 }
 

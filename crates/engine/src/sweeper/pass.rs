@@ -2,6 +2,7 @@
 //! goes wrong in one keeps nothing from the others.
 
 use std::fmt;
+use std::sync::Arc;
 
 use plimsoll_core::store::{Commit, Compacted, Swept};
 use plimsoll_core::{Error, StoreExt};
@@ -80,7 +81,22 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// Hears what passes did.
+#[derive(Clone)]
+pub(super) struct Observer(pub(super) Arc<dyn Fn(&Pass) + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 impl Pass {
+    /// Whether there was nothing to do.
+    pub fn is_idle(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Whether the store was closed.
     pub fn is_closed(&self) -> bool {
         self.troubles
