@@ -69,8 +69,9 @@ impl Leaders {
     /// Waits for adopted processes that have left their group and ended: they would stay zombies.
     fn bury_strangers(&self) {
         for child in children() {
-            let ours = |group: Pid| self.watched.contains(&group) || self.killed.contains(&group);
-            if !getpgid(Some(child)).is_ok_and(ours) {
+            let ours = |id: Pid| self.watched.contains(&id) || self.killed.contains(&id);
+            // A leader leaves its group to end.
+            if !ours(child) && !getpgid(Some(child)).is_ok_and(ours) {
                 // It may still run, and it may be gone by now.
                 waitpid(Some(child), WaitOptions::NOHANG).ok();
             }
@@ -186,8 +187,12 @@ async fn woken(children: &mut Listener, clock: &dyn Clock) {
     }
 }
 
-/// Whether this process has no children in the group any more. Waits for those that have ended.
+/// Whether the leader, wherever it is, and all children of this process in its group are gone. Waits
+/// for those that have ended.
 fn is_gone(leader: Pid) -> bool {
+    if let Ok(None) = waitpid(Some(leader), WaitOptions::NOHANG) {
+        return false;
+    }
     loop {
         match waitpgid(leader, WaitOptions::NOHANG) {
             Ok(Some(_)) => {}

@@ -2,8 +2,9 @@
 //!
 //! The worker starts the guard as the leader of a process group of its own; the command and all it
 //! starts are in that group. The guard's standard input brings the payload and then stays open for
-//! as long as the worker lives: when it ends, the guard ends the whole group, itself included. The
-//! other way round, a worker that loses its guard ends the group by the guard's process id.
+//! as long as the worker lives: when it ends, the guard ends the whole group, itself included. When
+//! the command ends, the guard leaves the group and ends what is left of it. The other way round, a
+//! worker that loses its guard ends the group by the guard's process id.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -16,7 +17,10 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll::clock::{Clock, SystemClock};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group};
+use rustix::process::{
+    Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process_group,
+    setpgid,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -84,7 +88,11 @@ impl WorkGuard {
             while input.read(&mut nothing).await.is_ok_and(|read| read > 0) {}
         };
         tokio::select! {
-            status = fed(feed, child.wait()) => Ok(code(status?)),
+            status = fed(feed, child.wait()) => {
+                let code = code(status?);
+                end_the_rest()?;
+                Ok(code)
+            }
             () = gone => self.end(child).await,
         }
     }
@@ -113,6 +121,20 @@ impl WorkGuard {
         kill_current_process_group(Signal::KILL)?;
         Ok(SIGNALLED)
     }
+}
+
+/// Ends what the command has left behind, but not this process, which leaves the group for that of
+/// its worker. The worker would end it too; but it may be frozen, and killed before it wakes up.
+fn end_the_rest() -> io::Result<()> {
+    let group = getpgrp();
+    let joined = getpgid(getppid()).and_then(|of_the_worker| setpgid(None, Some(of_the_worker)));
+    match joined {
+        // There may be no rest.
+        Ok(()) => drop(kill_process_group(group, Signal::KILL)),
+        // The worker is gone, and nobody wants to know how the command ended.
+        Err(_) => kill_current_process_group(Signal::KILL)?,
+    }
+    Ok(())
 }
 
 /// Waits for the command while it is fed, and does not wait for the feeding.

@@ -179,6 +179,28 @@ async fn what_a_command_leaves_behind_is_killed_with_its_end() {
 }
 
 #[tokio::test]
+async fn what_a_command_leaves_behind_is_killed_also_while_its_worker_is_frozen() {
+    let world = World::new().await;
+    let (fifo, go) = (world.fifo("pids"), world.path().join("go"));
+    let _made = world.fifo("go");
+    let id = world.submit("").await;
+    let script = "sleep 600 & echo $PPID $! > pids; read line < go; echo done";
+    let worker = Working::start(&world, &[], &["sh", "-c", script]);
+    let pids = fifo.pids();
+    worker.signal(Signal::STOP);
+    std::fs::write(go, "\n").unwrap();
+    for pid in &pids {
+        await_gone(*pid);
+    }
+    // It hears what its guard had to say all the same.
+    worker.signal(Signal::CONT);
+    let task = world.tasks.wait(id).await.unwrap();
+    assert_eq!(task.result.as_deref(), Some(&b"done\n"[..]));
+    assert_eq!(task.attempts, 1);
+    drain(worker);
+}
+
+#[tokio::test]
 async fn a_command_that_kills_its_own_group_ends_like_any_other() {
     let world = World::new().await;
     let id = world.add(world.task("").max_attempts(1)).await;
