@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod chaos;
 mod client;
 mod completion;
 mod demo;
@@ -67,6 +68,9 @@ enum Command {
     /// Becomes the command of `plimsoll lock run`, started by it.
     #[command(hide = true)]
     LockExec(lock::LockExec),
+    /// One lock holder of the chaos, started by it.
+    #[command(hide = true)]
+    ChaosHolder(chaos::ChaosHolder),
     /// One worker of the demo, started by it.
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
@@ -124,8 +128,16 @@ fn main() -> ExitCode {
         Command::Bench(bench) => runtime
             .block_on(bench.run())
             .map_err(|error| error.to_string()),
-        Command::Chaos(chaos) => runtime
-            .block_on(chaos.run())
+        Command::Chaos(chaos) => match chaos.instead {
+            Some(demo::Instead::Coordination(coordination)) => runtime
+                .block_on(coordination.run())
+                .map_err(|error| error.to_string()),
+            None => runtime
+                .block_on(chaos.run())
+                .map_err(|error| error.to_string()),
+        },
+        Command::ChaosHolder(holder) => runtime
+            .block_on(holder.run())
             .map_err(|error| error.to_string()),
         Command::DemoWorker(worker) => runtime
             .block_on(worker.run())

@@ -45,6 +45,11 @@ impl Place {
         })
     }
 
+    /// The new folder, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(TempDir::path)
+    }
+
     /// Leaves a new file where it is.
     pub(crate) fn keep(mut self) {
         if let Some(folder) = &mut self.folder {

@@ -1,4 +1,4 @@
-//! `plimsoll demo` as people and scripts run it, and the short share of the chaos run.
+//! `plimsoll demo` as people and scripts run it, and the short shares of the chaos runs.
 
 // A failed assertion is how a test fails.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -185,4 +186,66 @@ fn workers_that_are_killed_and_frozen_all_the_time_lose_nothing() {
     }
     assert!(is_empty(folder.path()));
     assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+}
+
+/// The whole of it is `scripts/chaos coordination`.
+#[test]
+fn workers_holders_and_watchdogs_that_are_killed_and_frozen_leave_nothing_wrong() {
+    let folder = folder();
+    let arguments = ["chaos", "coordination", "--seconds", "8", "--json"];
+    let output = run(folder.path(), &[&arguments[..], &["--seed", "3"]].concat());
+    let summary = summary(&output);
+    assert_eq!(summary["faults"], serde_json::json!([]), "{summary}");
+    for (field, least) in [
+        ("workers_killed", 2),
+        ("workers_frozen", 2),
+        ("workers_drained", 1),
+        ("commands_killed", 2),
+        ("holders_killed", 1),
+        ("holders_frozen", 2),
+        ("watchdogs_killed", 1),
+        ("watchdogs_frozen", 1),
+        ("tasks", 30),
+        ("lease_expiries", 1),
+        ("processes_to_end", 1),
+        ("writes_accepted", 30),
+    ] {
+        assert!(number(&summary, field) >= least, "{field} in {summary}");
+    }
+    assert!(is_empty(folder.path()));
+    assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+}
+
+/// Waits until a process is gone.
+fn await_gone(process: &str) {
+    let id = process.parse().ok().and_then(Pid::from_raw).expect("an id");
+    if let Ok(process) = pidfd_open(id, PidfdFlags::empty()) {
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], None).expect("it can be waited for");
+    }
+}
+
+#[test]
+fn however_the_chaos_ends_so_do_its_processes() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let folder = folder();
+        let mut chaos = plimsoll(folder.path(), &["chaos", "coordination", "--seed", "3"]);
+        let mut chaos = chaos.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(chaos.stderr.take().expect("its words")).lines();
+        let busy = |line: &String| line.contains(" of ") && line.contains("tasks");
+        let busy = said.by_ref().map_while(Result::ok).find(busy);
+        assert!(busy.is_some(), "it ended too early");
+        assert!(processes_in(folder.path()).len() > 12);
+        let id = i32::try_from(chaos.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("an id"), signal).expect("a signal");
+        let ended = chaos.wait().expect("it ends");
+        assert!(!ended.success());
+        if signal == Signal::TERM {
+            assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+            assert!(is_empty(folder.path()));
+        }
+        // Nobody was there to do it: the system and the guards end them.
+        while let Some(process) = processes_in(folder.path()).first() {
+            await_gone(process);
+        }
+    }
 }

@@ -16,14 +16,14 @@ use super::job::{self, Job};
 const PAGE: usize = 1_000;
 
 /// What the history says.
-pub(super) struct Books {
+pub(crate) struct Books {
     store: Arc<dyn Store>,
     start: Start,
     tasks: HashMap<TaskId, History>,
     pub(super) submitted: u64,
-    pub(super) completed: u64,
+    pub(crate) completed: u64,
     pub(super) retried: u64,
-    pub(super) expired: u64,
+    pub(crate) expired: u64,
     stale: u64,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
@@ -58,7 +58,7 @@ pub(super) struct Audit {
 }
 
 impl Books {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
             start: Start::Oldest,
@@ -74,7 +74,7 @@ impl Books {
     }
 
     /// Reads on to the end of the history.
-    pub(super) async fn follow(&mut self) -> Result<()> {
+    pub(crate) async fn follow(&mut self) -> Result<()> {
         loop {
             let page = self.store.changes(Changes {
                 start: self.start,
@@ -94,6 +94,16 @@ impl Books {
                 return Ok(());
             }
         }
+    }
+
+    /// How often a task was completed, as the history says.
+    pub(crate) fn completions(&self, task: TaskId) -> u64 {
+        self.tasks.get(&task).map_or(0, |history| history.completed)
+    }
+
+    /// Writes of a holder whose lease had run out before. None may ever be in the books.
+    pub(crate) fn stale(&self) -> u64 {
+        self.stale
     }
 
     fn read(&mut self, change: &TaskChange, at: Timestamp) {
@@ -158,7 +168,7 @@ impl Books {
         for ((id, task), count) in ids.iter().zip(tasks).zip(counts) {
             let number = |field: &str| integer(count.as_ref()?.field(field)?);
             let counted = number(job::TIMES).unwrap_or(0).unsigned_abs();
-            let told = self.tasks.get(id).map_or(0, |history| history.completed);
+            let told = self.completions(*id);
             let status = task.as_ref().map(|task| task.status);
             let done = status == Some(Status::Completed) && counted > 0 && told > 0;
             audit.lost += u64::from(!done);

@@ -58,13 +58,17 @@ impl Member {
         self.reports.values().map(|report| report.refused).sum()
     }
 
-    /// A process that has been waited for has no id any more, so that no other one is met.
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
-        match id.and_then(Pid::from_raw) {
-            Some(id) => Ok(kill_process(id, signal)?),
-            None => Ok(()),
-        }
+    fn signal(&self, with: Signal) -> io::Result<()> {
+        signal(&self.child, with)
+    }
+}
+
+/// A process that has been waited for has no id any more, so that no other one is met.
+pub(crate) fn signal(child: &Child, signal: Signal) -> io::Result<()> {
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    match id.and_then(Pid::from_raw) {
+        Some(id) => Ok(kill_process(id, signal)?),
+        None => Ok(()),
     }
 }
 

@@ -15,22 +15,23 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::{Engine, Ids, Invalid, Plimsoll, StoreUrl};
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::output::say;
 use crate::place::Place;
 use crate::table::grouped;
-use books::Books;
 use display::Display;
 use fleet::{Crew, Fleet};
 use job::Job;
 use mischief::{Dice, Mischief, Scene, Script};
 use summary::Summary;
 
+pub(crate) use books::Books;
+pub(crate) use fleet::signal;
 pub(crate) use worker::DemoWorker;
 
 /// Short, so that it does not take long until others take over.
@@ -62,7 +63,10 @@ pub(crate) struct Demo {
 
 /// The demo without mercy.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Chaos {
+    #[command(subcommand)]
+    pub(crate) instead: Option<Instead>,
     /// So many tasks at the start.
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     tasks: u64,
@@ -81,6 +85,12 @@ pub(crate) struct Chaos {
     /// One JSON object instead of a summary for people.
     #[arg(long)]
     json: bool,
+}
+
+/// Another chaos instead.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Instead {
+    Coordination(crate::chaos::Coordination),
 }
 
 /// Why a run did not end well.
@@ -181,7 +191,7 @@ impl Run {
         if StoreUrl::parse(&self.url)? == StoreUrl::Memory {
             return Err(DemoError::Memory);
         }
-        let listen = |kind| signal(kind).map_err(DemoError::Signal);
+        let listen = |kind| tokio::signal::unix::signal(kind).map_err(DemoError::Signal);
         let mut interrupt = listen(SignalKind::interrupt())?;
         let mut terminate = listen(SignalKind::terminate())?;
         // What an earlier run has left in the same file must not be met again.
