@@ -7,12 +7,13 @@ use plimsoll::registry::WorkerStatus;
 use plimsoll::store::{Due, Scan};
 use plimsoll::{Engine, Prefix, Result, Sweeper};
 
+use super::ChaosError;
 use super::cast::Role;
 use super::ledger::Ledger;
 use super::processes::{Process, marked};
+use super::run::Run;
 use super::stage::{DRAINED_WITHIN, GONE_WITHIN};
 use super::summary::Summary;
-use super::{ChaosError, Run};
 
 /// How often it is looked whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -8,6 +8,7 @@ use plimsoll_core::record::fields;
 use plimsoll_core::store::{Put, Write};
 use plimsoll_core::task::{Due, FailureKind, Status};
 use plimsoll_core::{Ids, Key, Limits, StoreExt, TaskId};
+use plimsoll_engine::sweeper::Pass;
 use plimsoll_engine::worker::{Context, Failure, State};
 use plimsoll_engine::{Retention, Sweeper};
 
@@ -139,6 +140,34 @@ async fn a_sweeper_survives_a_store_that_is_away_and_ends_with_one_that_is_close
     bench.store.close().await.unwrap();
     bench.pass(secs(11)).await;
     assert!(sweeper.is_finished());
+}
+
+#[tokio::test]
+async fn who_asks_hears_what_each_pass_did() {
+    for leads in [true, false] {
+        let bench = Bench::new();
+        let passes = Notes::<Pass>::new();
+        let notes = passes.clone();
+        let hear = move |sweeper: Sweeper| {
+            let notes = notes.clone();
+            let sweeper = sweeper.leads(leads);
+            sweeper.on_pass(move |pass| notes.add(pass.clone()))
+        };
+        let builder = bench.worker().sweeps(true).sweeper(hear);
+        let _worker = start(builder.handle("none", async || {}));
+        later(&bench, secs(5)).await;
+        bench.pass(secs(25)).await;
+        let heard = passes.all();
+        let busy = heard.iter().filter(|pass| !pass.is_idle());
+        let busy: Vec<u64> = busy.map(|pass| pass.promoted).collect();
+        assert_eq!(busy, [1], "{heard:?}");
+        assert!(heard.len() > 1, "those that find nothing are told too");
+        bench.away(&[Method::Due]);
+        bench.pass(secs(11)).await;
+        let heard = passes.all();
+        let trouble = heard.last().map(|pass| pass.troubles.len());
+        assert_eq!(trouble, Some(1), "{heard:?}");
+    }
 }
 
 #[tokio::test]
