@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use super::ChaosError;
 use super::job::SCRIPT;
 use super::stage::{self, Stage};
 use crate::demo::signal;
+
+/// How long it may take until a process that was started listens for signals.
+const LISTENS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +48,6 @@ impl Role {
         };
         format!("{role}-{}", number + 1)
     }
-
-    /// Whether it may end like this when it was told to. A worker says with 3 that it had to cut
-    /// something off.
-    fn may_end(self, status: ExitStatus) -> bool {
-        status.success() || (self == Self::Worker && status.code() == Some(3))
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +65,20 @@ pub(super) struct Actor {
     pub(super) role: Role,
     number: u64,
     child: Child,
+    /// When this life began.
+    started: Duration,
     pub(super) state: State,
 }
 
 impl Actor {
+    /// Whether it may end like this when it was told to. A worker says with 3 that it had to cut
+    /// something off. SIGTERM ends one that does not listen yet, and has begun nothing.
+    fn may_end(&self, status: ExitStatus, told: Duration) -> bool {
+        let cut_off = self.role == Role::Worker && status.code() == Some(3);
+        let terminated = status.signal() == Some(Signal::TERM.as_raw());
+        status.success() || cut_off || (terminated && told < self.started + LISTENS_WITHIN)
+    }
+
     pub(super) fn name(&self) -> String {
         self.role.name(self.number)
     }
@@ -99,6 +107,7 @@ impl Cast {
                     role,
                     number,
                     child,
+                    started: Duration::ZERO,
                     state: State::Up,
                 });
             }
@@ -170,17 +179,17 @@ impl Cast {
     }
 
     /// Kills a process, and starts it again.
-    pub(super) async fn kill(&mut self, index: usize) -> Result<(), ChaosError> {
+    pub(super) async fn kill(&mut self, index: usize, now: Duration) -> Result<(), ChaosError> {
         let actor = &mut self.actors[index];
         actor.child.kill().await.map_err(ChaosError::Process)?;
-        self.restart(index)
+        self.restart(index, now)
     }
 
-    fn restart(&mut self, index: usize) -> Result<(), ChaosError> {
+    fn restart(&mut self, index: usize, now: Duration) -> Result<(), ChaosError> {
         let (role, number) = (self.actors[index].role, self.actors[index].number);
         let child = self.spawn(role, number).map_err(ChaosError::Process)?;
         let actor = &mut self.actors[index];
-        (actor.child, actor.state) = (child, State::Up);
+        (actor.child, actor.started, actor.state) = (child, now, State::Up);
         Ok(())
     }
 
@@ -216,7 +225,7 @@ impl Cast {
         for index in 0..self.actors.len() {
             if self.has_drained(index, now)? {
                 drained.push(self.actors[index].name());
-                self.restart(index)?;
+                self.restart(index, now)?;
             }
         }
         Ok(drained)
@@ -231,7 +240,7 @@ impl Cast {
                 Err(ChaosError::Undrained(actor.name()))
             }
             (None, _) => Ok(false),
-            (Some(status), State::Draining(_)) if actor.role.may_end(status) => Ok(true),
+            (Some(status), State::Draining(since)) if actor.may_end(status, since) => Ok(true),
             (Some(status), _) => {
                 let name = actor.name();
                 let path = self.stage.folder.join(format!("{name}.err"));

@@ -42,7 +42,7 @@ impl Run {
                     Role::Watchdog => &mut deeds.watchdogs_killed,
                 } += 1;
                 self.suspects.left_by(&name, now);
-                self.cast.kill(index).await
+                self.cast.kill(index, now).await
             }
             (Deed::Freeze, State::Up) => {
                 *match stroke.role {
