@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_core::Error;
 use plimsoll_core::error::Conflict;
 
-use super::{Pass, Sweeper, report};
+use super::{AFTER_ERROR, Pass, Sweeper, report};
 use crate::locks::LockGuard;
 use crate::tasks::Retries;
 
@@ -69,16 +69,20 @@ impl Sweeper {
     /// Looks once for what a leader that hangs has left, and waits. Answers whether the store was
     /// closed.
     async fn follow(&self) -> bool {
-        match self.sweep_once().await {
+        let wait = match self.sweep_once().await {
             Ok(swept) => {
                 let mut pass = Pass::default();
                 pass.swept(swept);
                 report(&pass);
+                self.interval
             }
             Err(Error::Closed) => return true,
-            Err(error) => tracing::warn!(%error, "cannot sweep"),
-        }
-        self.engine.clock().sleep(self.interval).await;
+            Err(error) => {
+                tracing::warn!(%error, "cannot sweep");
+                AFTER_ERROR
+            }
+        };
+        self.engine.clock().sleep(wait).await;
         false
     }
 }
