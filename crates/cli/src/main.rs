@@ -124,7 +124,10 @@ fn main() -> ExitCode {
         Command::DemoWorker(worker) => runtime
             .block_on(worker.run())
             .map_err(|error| error.to_string()),
-        Command::Work(work) => return runtime.block_on(work.run()),
+        Command::Work(work) => {
+            let json = work.options.json;
+            return ended(runtime.block_on(work.run()), json);
+        }
         Command::WorkGuard(guard) => return runtime.block_on(guard.run()),
     };
     match done {
