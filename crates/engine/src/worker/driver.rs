@@ -28,14 +28,17 @@ use super::desk::Desk;
 use super::discover::Discovery;
 use super::drain::Drain;
 use super::lease::Lease;
+use super::phase::Phases;
 use super::renewal::Renewing;
 use super::running::{Attempt, Hold};
 use super::settings::Settings;
 use super::settle::{Ended, Settling, settle};
 use super::stats::{Stats, Summary};
+use super::traced::{end, error, traced};
 use super::{Answer, HandlerService, States, Stop};
 use crate::Engine;
 use crate::spawn::spawn_into;
+use crate::telemetry::{AtWork, Quota};
 
 /// What a worker is made of.
 pub(super) struct Parts {
@@ -58,6 +61,9 @@ pub(super) type Flight<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) struct Driver {
     pub(super) parts: Parts,
+    pub(super) at_work: AtWork,
+    /// Failures that are worth a line.
+    failures: Quota,
     pub(super) desk: Desk,
     handlers: JoinSet<(Attempt, Ended, Vec<NewLine>)>,
     pub(super) claims: Claims,
@@ -82,7 +88,9 @@ impl Driver {
         let rest = parts.rest.as_ref();
         Self {
             discovery: rest.map(|(_, queues)| Discovery::new(queues.clone(), &parts.lanes)),
+            at_work: AtWork::new(parts.engine.telemetry().clone(), &parts.id.name),
             parts,
+            failures: Quota::default(),
             desk: Desk::default(),
             handlers: JoinSet::new(),
             claims: Claims::new(),
@@ -179,6 +187,7 @@ impl Driver {
             return;
         };
         let backoff = self.parts.backoffs.get(kind).cloned();
+        let phases = Phases::open(&self.parts.engine, &hold);
         let (signal, heard) = watch::channel(Signal::default());
         let context = Context::new(
             self.parts.engine.clone(),
@@ -189,12 +198,17 @@ impl Driver {
                 signal: heard.clone(),
             },
             self.parts.states.clone(),
+            phases.clone(),
         );
+        let waited = self.parts.engine.clock().now().since(hold.task.runnable_at);
+        self.at_work.started(&hold.task.spec.lane, waited);
         let id = hold.attempt();
         self.desk.started(hold, signal, now, &self.parts.settings);
         self.parts.stats.count(|counters| &counters.started);
+        let work = attempt(service, context, backoff, heard.clone());
+        let work = traced(self.parts.engine.clone(), phases, heard, work);
         spawn_into(&mut self.handlers, async move {
-            let (ended, lines) = attempt(service, context, backoff, heard).await;
+            let (ended, lines) = work.await;
             (id, ended, lines)
         });
     }
@@ -203,6 +217,15 @@ impl Driver {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
+        let took = now.saturating_sub(running.since);
+        let lane = &running.hold.task.spec.lane;
+        self.at_work.ended(lane, end(&ended), took);
+        if let Some(error) = error(&ended, running.cut.as_ref())
+            && let Some(held_back) = self.failures.admit(now)
+        {
+            let (job_id, worker_id) = (running.hold.holder.task, &self.parts.id.name);
+            tracing::warn!(%job_id, %worker_id, %lane, error, held_back, "an attempt failed");
+        }
         if self.parts.limits.contains_key(running.hold.kind()) {
             // Its kind was left out of claims while it was at its limit.
             self.claims.wake();
@@ -224,7 +247,8 @@ impl Driver {
             engine.pin_lifecycles(&mut completion.with);
         }
         let settling = settle(&running, ended, lease_over, engine.ids());
-        let settling = settling.after(lines, engine.ids());
+        let mut settling = settling.after(lines, engine.ids());
+        settling.took = Some(took);
         if settling.is_overdue() {
             self.desk.owe_at(running.hold.overdue_at(), settling);
         } else {

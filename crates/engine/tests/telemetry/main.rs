@@ -1,0 +1,10 @@
+//! What the engine tells about itself.
+
+// A failed assertion is how a test fails.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod figures;
+mod labels;
+mod sampler;
+mod stories;
+mod table;
