@@ -1,8 +1,13 @@
 //! A worker process, its `/metrics`, and what `promtool` says of them.
 
 #![cfg(feature = "prometheus")]
-// A failed assertion is how a test fails.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+// A failed assertion is how a test fails; what is skipped is said.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -65,7 +65,7 @@ pub(super) struct Driver {
     /// Failures that are worth a line.
     failures: Quota,
     pub(super) desk: Desk,
-    handlers: JoinSet<(Attempt, Ended, Vec<NewLine>)>,
+    handlers: JoinSet<(Attempt, (Ended, Vec<NewLine>))>,
     pub(super) claims: Claims,
     /// The exchange under way. What it carries stays on the desk. It is never given up: a claim that
     /// arrives after its own repetition was answered would take tasks that nobody knows of.
@@ -110,12 +110,18 @@ impl Driver {
             self.parts.engine.store().clone(),
             self.parts.engine.clock().clone(),
         );
+        let (worker_id, settings) = (self.parts.id.name.clone(), &self.parts.settings);
+        let (lanes, concurrency) = (self.parts.lanes.len(), settings.concurrency);
+        tracing::info!(%worker_id, lanes, concurrency, "the worker begins");
         let mut hints = store.wakeups();
         let mut timer: Option<(Duration, Sleep)> = None;
         loop {
             let now = clock.monotonic();
             self.woken(&hints.take(), now);
             let told = *stop.borrow_and_update();
+            if told != Stop::Go && self.drain.is_none() {
+                tracing::info!(%worker_id, running = self.desk.running.len(), "the worker drains");
+            }
             let settings = &self.parts.settings;
             Drain::obey(&mut self.drain, told, &mut self.desk, settings, now);
             self.act(now);
@@ -146,7 +152,7 @@ impl Driver {
                 Some(ended) = self.handlers.join_next() => {
                     let mut ended = Some(ended);
                     while let Some(result) = ended {
-                        if let Ok((attempt, how, lines)) = result {
+                        if let Ok((attempt, (how, lines))) = result {
                             self.ended(attempt, how, lines, clock.monotonic());
                         }
                         ended = self.handlers.try_join_next();
@@ -205,12 +211,19 @@ impl Driver {
         let id = hold.attempt();
         self.desk.started(hold, signal, now, &self.parts.settings);
         self.parts.stats.count(|counters| &counters.started);
-        let work = attempt(service, context, backoff, heard.clone());
-        let work = traced(self.parts.engine.clone(), phases, heard, work);
-        spawn_into(&mut self.handlers, async move {
-            let (ended, lines) = work.await;
-            (id, ended, lines)
-        });
+        match phases {
+            None => spawn_into(&mut self.handlers, async move {
+                (id, attempt(service, context, backoff, heard).await)
+            }),
+            Some(phases) => {
+                let telemetry = self.parts.engine.telemetry().clone();
+                // A future that is handed around by value would be copied each time.
+                let work = Box::pin(attempt(service, context, backoff, heard.clone()));
+                spawn_into(&mut self.handlers, async move {
+                    (id, traced(telemetry, phases, heard, work).await)
+                });
+            }
+        }
     }
 
     fn ended(&mut self, attempt: Attempt, mut ended: Ended, lines: Vec<NewLine>, now: Duration) {
@@ -316,9 +329,12 @@ impl Driver {
             stats.count(|counters| &counters.interrupted);
         }
         stats.running(0);
+        let (worker_id, done) = (&self.parts.id.name, stats.summary());
+        let (completed, failed, unsettled) = (done.completed, done.failed, done.unsettled);
+        tracing::info!(%worker_id, completed, failed, unsettled, "the worker has ended");
         match self.fatal {
             Some(error) => Err(error),
-            None => Ok(stats.summary()),
+            None => Ok(done),
         }
     }
 }

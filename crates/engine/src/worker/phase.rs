@@ -20,8 +20,8 @@ pub(super) struct Phases {
 
 impl Phases {
     /// Opens the span of an attempt, as a part of the trace that submitted the task: the first
-    /// attempt as a child, later ones with a link.
-    pub(super) fn open(engine: &Engine, hold: &Hold) -> Arc<Self> {
+    /// attempt as a child, later ones with a link. `None`: nobody listens.
+    pub(super) fn open(engine: &Engine, hold: &Hold) -> Option<Arc<Self>> {
         let (task, holder) = (&hold.task, &hold.holder);
         let job = tracing::info_span!(
             parent: None,
@@ -38,8 +38,10 @@ impl Phases {
             otel.status_code = Empty,
             otel.status_description = Empty,
         );
-        if !job.is_disabled()
-            && let Some(trace) = &task.spec.trace
+        if job.is_disabled() {
+            return None;
+        }
+        if let Some(trace) = &task.spec.trace
             && let Some(propagation) = engine.telemetry().propagation()
         {
             match task.attempts {
@@ -47,10 +49,10 @@ impl Phases {
                 _ => propagation.link(&job, trace),
             }
         }
-        Arc::new(Self {
+        Some(Arc::new(Self {
             job,
             phase: Mutex::default(),
-        })
+        }))
     }
 
     /// The span of the attempt.
@@ -60,11 +62,9 @@ impl Phases {
 
     /// Closes the phase that was open, and opens this one. What the handler does next is inside it.
     pub(super) async fn enter(&self, stage: &Name) {
-        if !self.job.is_disabled() {
-            self.set(Some(self.span(stage)));
-            // Spans are entered when the handler is polled next.
-            tokio::task::yield_now().await;
-        }
+        self.set(Some(self.span(stage)));
+        // Spans are entered when the handler is polled next.
+        tokio::task::yield_now().await;
     }
 
     /// Closes the phase that was open, and runs a future in a phase of its own.
@@ -105,9 +105,6 @@ impl Phases {
     }
 
     fn current(&self) -> Option<Span> {
-        if self.job.is_disabled() {
-            return None;
-        }
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         phase.clone()
     }

@@ -87,7 +87,7 @@ impl Driver {
                 }
             }
         }
-        telemetry.renewed(Renewed::Held, held.len() - cancelled.len());
+        telemetry.renewed(Renewed::Held, held.len().saturating_sub(cancelled.len()));
         telemetry.renewed(Renewed::CancelRequested, cancelled.len());
         telemetry.renewed(Renewed::Lost, lost);
         if lost > 0 {

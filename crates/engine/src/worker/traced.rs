@@ -9,12 +9,11 @@ use super::context::{Cause, Signal};
 use super::phase::Phases;
 use super::settle::Ended;
 use super::{Answer, Completion};
-use crate::Engine;
-use crate::telemetry::AttemptEnd;
+use crate::telemetry::{AttemptEnd, Telemetry};
 
 /// Runs an attempt inside its spans. What it submits with its answer continues its trace.
 pub(super) async fn traced(
-    engine: Engine,
+    telemetry: Arc<Telemetry>,
     phases: Arc<Phases>,
     heard: watch::Receiver<Signal>,
     attempt: impl Future<Output = (Ended, Vec<NewLine>)>,
@@ -22,11 +21,8 @@ pub(super) async fn traced(
     let (mut ended, lines) = phases.around(attempt).await;
     phases.close();
     let job = phases.job();
-    if job.is_disabled() {
-        return (ended, lines);
-    }
     if let Ended::Answered(Answer::Complete(Completion { with, .. }), _) = &mut ended {
-        job.in_scope(|| engine.telemetry().carry(with));
+        job.in_scope(|| telemetry.carry(with));
     }
     job.record("status", end(&ended).as_str());
     if let Some(error) = error(&ended, heard.borrow().cause.as_ref()) {
