@@ -36,19 +36,25 @@ fn a_starving_task_shows_although_others_are_next_in_line() {
             figures.value(&format!("{oldest}{{namespace=test,queue=video}}")),
             10.0
         );
-
-        // What has become empty says so.
-        let done = kit.worker("w").queue("mail").handle("k", async || {});
-        kit.drain(done).await;
-        sampler.sample_once().await.unwrap();
-        let figures = look.now();
-        assert_eq!(figures.value("queue_size{namespace=test,queue=mail}"), 0.0);
-        assert_eq!(
-            figures.value(&format!("{oldest}{{namespace=test,queue=mail}}")),
-            0.0
-        );
-        assert_eq!(figures.value("queue_size{namespace=test,queue=video}"), 1.0);
     });
+}
+
+#[test]
+fn a_queue_that_has_become_empty_says_so() {
+    let figures = Figures::of(async |_| {
+        let kit = Kit::new();
+        submit(&kit, "mail", Priority::default()).await;
+        kit.clock().advance(Duration::from_secs(10));
+        let mut sampler = Sampler::new(kit.engine().clone());
+        sampler.sample_once().await.unwrap();
+        let worker = kit.worker("w").queue("mail").handle("k", async || {});
+        kit.drain(worker).await;
+        sampler.sample_once().await.unwrap();
+    });
+    for metric in ["queue_size", "plimsoll_oldest_runnable_seconds"] {
+        let name = format!("{metric}{{namespace=test,queue=mail}}");
+        assert_eq!(figures.value(&name), 0.0);
+    }
 }
 
 #[test]
