@@ -201,12 +201,15 @@ impl Sweeper {
         let commits = commits.map(|commit| Ok::<Commit, Error>(commit?));
         let tasks = Tasks::new(self.engine.clone());
         let answers = tasks.commit_all(commits).await;
+        let mut offline = 0;
         for (worker, answer) in stale.iter().zip(answers) {
             match was_marked(answer.map(drop)) {
-                Ok(marked) => pass.offline += u64::from(marked),
+                Ok(marked) => offline += u64::from(marked),
                 Err(error) => pass.trouble(Part::Workers, Some(worker.id.to_string()), error),
             }
         }
+        pass.offline += offline;
+        self.engine.telemetry().marked_offline(offline);
     }
 
     pub(super) async fn archive(&self, pass: &mut Pass) {
@@ -224,6 +227,8 @@ impl Sweeper {
                     continue;
                 }
             };
+            let records = &self.engine.telemetry().records;
+            records.archived(moved.tasks, moved.left.len());
             pass.archived += moved.tasks;
             pass.more |= moved.more;
             for (task, error) in moved.left {

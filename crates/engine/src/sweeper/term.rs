@@ -11,6 +11,7 @@ use plimsoll_core::error::Conflict;
 use super::{AFTER_ERROR, Pass, Sweeper, report};
 use crate::locks::LockGuard;
 use crate::tasks::Retries;
+use crate::telemetry::Leads;
 
 /// The lock that the leader holds.
 const LEADER: &str = "plimsoll.sweeper";
@@ -21,9 +22,13 @@ impl Sweeper {
     /// Sweeps until it is dropped or the store is closed.
     pub async fn run(self) {
         let mut asks_at = Duration::ZERO;
+        let leads = Leads::new(self.engine.store().namespace());
         loop {
             let closed = match self.elect(&mut asks_at).await {
-                Some(term) => self.lead(term).await,
+                Some(term) => {
+                    let _leading = leads.begin();
+                    self.lead(term).await
+                }
                 None => self.follow().await,
             };
             if closed {

@@ -27,7 +27,6 @@ pub(crate) struct AtWork {
 
 impl AtWork {
     pub(crate) fn new(telemetry: Arc<Telemetry>, worker: &Name) -> Self {
-        telemetry.workers.increment(1.0);
         let load = match telemetry.labels.worker_id {
             true => lock(&telemetry.loads).get(worker, |name| {
                 let name = name.map_or(OTHER, Name::as_str);
@@ -89,7 +88,6 @@ impl Drop for AtWork {
         let running = f64::from(self.running);
         self.telemetry.in_progress.decrement(running);
         self.load.decrement(running);
-        self.telemetry.workers.decrement(1.0);
     }
 }
 

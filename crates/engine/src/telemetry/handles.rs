@@ -9,6 +9,7 @@ use plimsoll_core::store::{Commit, Compacted, Outcome, Receipt, Swept, Write};
 use plimsoll_core::task::Lane;
 
 use super::at_work::OfLane;
+use super::coordination::{OfLocks, OfRecords};
 use super::labels::{Labels, OTHER, Told};
 use super::propagation::{self, Propagation};
 use super::table::{self, Metric};
@@ -37,11 +38,12 @@ pub(crate) struct Telemetry {
     renewals: [Counter; 4],
     pub(crate) troubles: Counter,
     sweeps: [Counter; 2],
-    swept: [Counter; 5],
+    swept: [Counter; 6],
     compacted: [Counter; 4],
     lines: [Counter; 4],
+    pub(crate) locks: OfLocks,
+    pub(crate) records: OfRecords,
     pub(super) in_progress: Gauge,
-    pub(super) workers: Gauge,
     pub(super) loads: Mutex<Told<Name, Gauge>>,
     pub(super) lanes: Mutex<Told<Lane, OfLane>>,
 }
@@ -72,7 +74,7 @@ impl Telemetry {
             swept: counters(
                 table::SWEPT,
                 "what",
-                ["promoted", "expired", "record", "group", "error"],
+                ["promoted", "expired", "record", "group", "error", "offline"],
             ),
             compacted: counters(table::COMPACTED, "what", ["task", "group", "entry", "line"]),
             lines: counters(
@@ -80,8 +82,9 @@ impl Telemetry {
                 "level",
                 ["debug", "info", "warn", "error"],
             ),
+            locks: OfLocks::new(),
+            records: OfRecords::new(),
             in_progress: table::JOBS_IN_PROGRESS.with_gauge(Vec::new()),
-            workers: table::WORKERS_ACTIVE.with_gauge(Vec::new()),
             loads: Mutex::new(Told::new(max)),
             lanes: Mutex::new(Told::new(max)),
         }
@@ -193,6 +196,12 @@ impl Telemetry {
         self.completed[End::Cancelled as usize].increment(swept.cancelled);
     }
 
+    /// So many workers were marked as offline.
+    pub(crate) fn marked_offline(&self, count: u64) {
+        let [.., offline] = &self.swept;
+        offline.increment(count);
+    }
+
     pub(crate) fn compacted(&self, compacted: &Compacted) {
         let counts = [
             compacted.tasks,
@@ -227,7 +236,7 @@ fn counter(metric: Metric, name: &'static str, value: &'static str) -> Counter {
     metric.with_counter(vec![Label::from_static_parts(name, value)])
 }
 
-fn counters<const N: usize>(
+pub(super) fn counters<const N: usize>(
     metric: Metric,
     name: &'static str,
     values: [&'static str; N],

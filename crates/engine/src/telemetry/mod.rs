@@ -7,6 +7,7 @@
 //! engine then: what was registered before counts for nobody.
 
 mod at_work;
+mod coordination;
 mod handles;
 mod labels;
 mod page;
@@ -23,5 +24,6 @@ pub use sampler::{Sampled, Sampler, Waiting};
 pub use table::{Kind, METRICS, Metric, describe};
 
 pub(crate) use at_work::{AtWork, AttemptEnd};
+pub(crate) use coordination::{Heartbeat, Leads};
 pub(crate) use handles::{Renewed, Telemetry};
 pub(crate) use quota::Quota;

@@ -1,4 +1,4 @@
-//! Looks at the store for what no worker knows: how much waits, and for how long.
+//! Looks at the store for what no worker knows: how much waits, for how long, and who works.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,18 +12,21 @@ use super::handles::label;
 use super::labels::{Distinct, OTHER};
 use super::table;
 use crate::Engine;
+use crate::registry::{WorkerInfo, WorkerStatus};
 
 /// How often to look.
 const EVERY: Duration = Duration::from_secs(15);
 /// How many lanes to look into in one go. If more have tasks, they take turns.
 const LANES_MAX: usize = 32;
+/// How many pages of the registry to look through.
+const ROLLS_MAX: usize = 10;
 
-/// Samples the gauges that need the store: `queue_size` and `plimsoll_oldest_runnable_seconds`. One
-/// for a namespace is enough; where several run, they show the same.
+/// Samples the gauges that need the store: `queue_size`, `plimsoll_oldest_runnable_seconds` and
+/// `workers_active`. One for a namespace is enough; where several run, they show the same.
 ///
-/// A look costs one `counts`, and two reads of one task for each of at most 32 lanes. How long a
-/// task has waited is a lower bound: seen are the one that is next in line and the one that was
-/// submitted first.
+/// A look costs one `counts`, two reads of one task for each of at most 32 lanes, and at most ten
+/// pages of the registry. How long a task has waited is a lower bound: seen are the one that is
+/// next in line and the one that was submitted first.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -43,6 +46,7 @@ pub struct Sampler {
     every: Duration,
     queues: Distinct<Name>,
     gauges: BTreeMap<String, (Gauge, Gauge)>,
+    workers: Gauge,
     /// Since when something waits in a lane, as last seen.
     since: BTreeMap<Lane, Timestamp>,
     /// The lane that was looked into last, if not all were.
@@ -55,6 +59,8 @@ pub struct Sampler {
 pub struct Sampled {
     /// By queue; those beyond the bound of [`Labels`](super::Labels) together as `other`.
     pub queues: BTreeMap<String, Waiting>,
+    /// Workers that take tasks, by the store's clock.
+    pub workers: u64,
 }
 
 /// What waits in a queue.
@@ -70,7 +76,9 @@ impl Sampler {
     /// Samples every 15 seconds.
     pub fn new(engine: Engine) -> Self {
         let outcome = |outcome| table::SAMPLES.with_counter(vec![label("outcome", outcome)]);
+        let namespace = label("namespace", engine.store().namespace().as_str());
         Self {
+            workers: table::WORKERS_ACTIVE.with_gauge(vec![namespace]),
             queues: Distinct::new(engine.telemetry().labels().distinct_max),
             engine,
             every: EVERY,
@@ -129,7 +137,10 @@ impl Sampler {
             self.last = Some(lane);
         }
         let now = self.engine.clock().now();
-        let mut sampled = Sampled::default();
+        let mut sampled = Sampled {
+            workers: self.active().await?,
+            ..Sampled::default()
+        };
         for (lane, size) in waiting {
             let queue = match self.queues.admits(&lane.queue) {
                 true => lane.queue.as_str(),
@@ -158,8 +169,25 @@ impl Sampler {
         Ok(next.iter().chain(&first).map(since).min())
     }
 
+    /// How many workers take tasks.
+    async fn active(&self) -> Result<u64> {
+        let workers = self.engine.workers();
+        let (mut active, mut cursor) = (0, None);
+        for _ in 0..ROLLS_MAX {
+            let roll = workers.running(cursor).await?;
+            let takes = |worker: &&WorkerInfo| worker.status == WorkerStatus::Active;
+            active += roll.workers.iter().filter(takes).count() as u64;
+            cursor = roll.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(active)
+    }
+
     /// A queue that has become empty is shown as such.
     fn show(&mut self, sampled: &Sampled) {
+        self.workers.set(sampled.workers as f64);
         let namespace = self.engine.store().namespace().to_string();
         for queue in sampled.queues.keys() {
             self.gauges.entry(queue.clone()).or_insert_with(|| {

@@ -147,8 +147,8 @@ pub(super) const QUEUE_SIZE: Metric = Metric::gauge(
 );
 pub(super) const WORKERS_ACTIVE: Metric = Metric::gauge(
     "workers_active",
-    &[],
-    "Workers that run now in this process.",
+    &["namespace"],
+    "Workers that take tasks, in all processes, as the registry said when it was last sampled.",
 );
 pub(super) const WORKER_LOAD: Metric = Metric::gauge(
     "worker_load",
@@ -200,7 +200,7 @@ pub(super) const SWEEPS: Metric = Metric::counter(
 pub(super) const SWEPT: Metric = Metric::counter(
     "plimsoll_swept_total",
     &["what"],
-    "What the sweeper decided: promoted, expired, record, group, or error.",
+    "What the sweeper decided: promoted, expired, record, group, a worker that is offline, or error.",
 );
 pub(super) const COMPACTED: Metric = Metric::counter(
     "plimsoll_compacted_total",
@@ -211,6 +211,42 @@ pub(super) const LOG_LINES: Metric = Metric::counter(
     "plimsoll_log_lines_total",
     &["level"],
     "Lines that were appended to logs of tasks.",
+);
+pub(super) const LOCKS_ACQUIRED: Metric = Metric::counter(
+    "plimsoll_locks_acquired_total",
+    &[],
+    "Locks that were acquired, those of leaders among them.",
+);
+pub(super) const LOCK_WAIT: Metric = Metric::seconds(
+    "plimsoll_lock_wait_seconds",
+    &[],
+    &WAITS,
+    "How long it took from asking for a lock to having it, for those that were acquired.",
+);
+pub(super) const LOCKS_LOST: Metric = Metric::counter(
+    "plimsoll_locks_lost_total",
+    &[],
+    "Locks that their holder lost before it released them.",
+);
+pub(super) const LOCKS_HANDED_OVER: Metric = Metric::counter(
+    "plimsoll_locks_handed_over_total",
+    &[],
+    "Locks that were released to the first in line.",
+);
+pub(super) const HEARTBEATS: Metric = Metric::counter(
+    "plimsoll_heartbeats_total",
+    &["outcome"],
+    "Signs of life of workers for the registry: ok, error, or unanswered by the store.",
+);
+pub(super) const ARCHIVED: Metric = Metric::counter(
+    "plimsoll_archived_total",
+    &["outcome"],
+    "Tasks that were due for the archive: moved, or left because they could not be.",
+);
+pub(super) const SWEEPERS_LEADING: Metric = Metric::gauge(
+    "plimsoll_sweepers_leading",
+    &["namespace"],
+    "Sweepers of this process that lead; of all processes, one should.",
 );
 pub(super) const OLDEST_RUNNABLE: Metric = Metric {
     unit: Unit::Seconds,
@@ -284,6 +320,13 @@ pub const METRICS: &[Metric] = &[
     SWEPT,
     COMPACTED,
     LOG_LINES,
+    LOCKS_ACQUIRED,
+    LOCK_WAIT,
+    LOCKS_LOST,
+    LOCKS_HANDED_OVER,
+    HEARTBEATS,
+    ARCHIVED,
+    SWEEPERS_LEADING,
     OLDEST_RUNNABLE,
     SAMPLES,
     STORE_CALLS,
