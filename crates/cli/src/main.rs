@@ -108,7 +108,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = command.run(&runtime);
+    let code = command.run(&runtime, telemetry.serves_metrics());
     if let Some(installed) = installed
         && let Err(error) = runtime.block_on(installed.shutdown())
     {
@@ -124,7 +124,7 @@ impl Command {
         matches!(self, Self::LockExec(_) | Self::WorkGuard(_))
     }
 
-    fn run(self, runtime: &Runtime) -> ExitCode {
+    fn run(self, runtime: &Runtime, measured: bool) -> ExitCode {
         match self {
             Self::Task(task) => {
                 let json = task.options.json;
@@ -154,7 +154,7 @@ impl Command {
             Self::DemoWorker(worker) => done(runtime.block_on(worker.run())),
             Self::Work(work) => {
                 let json = work.options.json;
-                ended(runtime.block_on(work.run()), json)
+                ended(runtime.block_on(work.run(measured)), json)
             }
             Self::WorkGuard(guard) => runtime.block_on(guard.run()),
         }

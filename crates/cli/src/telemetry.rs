@@ -25,6 +25,14 @@ enum Logs {
 }
 
 impl Telemetry {
+    /// Whether somebody may read metrics.
+    pub(crate) fn serves_metrics(&self) -> bool {
+        #[cfg(feature = "prometheus")]
+        return self.metrics.is_some();
+        #[cfg(not(feature = "prometheus"))]
+        false
+    }
+
     /// Installs what was asked for. Traces go out if OTEL_EXPORTER_OTLP_ENDPOINT says where to.
     pub(crate) fn install(&self) -> Result<Installed, TelemetryError> {
         let telemetry = setup("plimsoll");

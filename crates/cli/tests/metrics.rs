@@ -10,39 +10,64 @@
 )]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use plimsoll::Plimsoll;
+use plimsoll::task::{Backoff, RetryPolicy};
 use plimsoll::telemetry::{Kind, METRICS};
-use serde_json::{Value, json};
+use plimsoll::{Engine, TaskId};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
 
-/// A worker of the demo that serves its metrics.
+/// The command worker, which serves its metrics.
 struct Worker {
     process: Child,
     address: String,
+    /// Whoever writes to a pipe that nobody reads any more fails.
+    _lines: Lines<BufReader<ChildStderr>>,
 }
 
 impl Worker {
-    fn start(store: &str) -> Self {
+    fn start(folder: &TempDir, store: &str) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-            .args(["demo-worker", "--store", store, "--namespace", "metrics"])
-            .args(["--name", "w1", "--concurrency", "4", "--lease-ms", "5000"])
+            .args(["work", "--store", store, "--namespace", "metrics"])
+            .args(["--queue", "pictures", "--concurrency", "4"])
             .args(["--metrics", "127.0.0.1:0", "--logs", "json"])
-            .stdin(Stdio::piped())
+            .args(["--", "sh", "-c", RESIZE])
+            .env("TMPDIR", folder.path())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("a worker");
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut addresses = lines.map_while(Result::ok).filter_map(|line| {
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let line: Value = serde_json::from_str(&line).expect("a line is JSON");
             line["address"].as_str().map(str::to_owned)
         });
-        let address = addresses.next().expect("it says where metrics are");
-        Self { process, address }
+        Self {
+            process,
+            address: address.expect("it says where metrics are"),
+            _lines: lines,
+        }
+    }
+
+    /// Asks for metrics until they say all of this.
+    fn scrape(&self, says: &[&str]) -> (String, String) {
+        let mut pages = (0..10_000).map(|_| self.get("/metrics"));
+        let found = pages.find(|(_, page)| says.iter().all(|line| page.contains(line)));
+        found.unwrap_or_else(|| panic!("not {says:?} but {}", self.get("/metrics").1))
+    }
+
+    /// Lets it finish.
+    fn drain(mut self) {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        assert!(self.process.wait().unwrap().success());
     }
 
     fn get(&self, path: &str) -> (String, String) {
@@ -63,28 +88,16 @@ impl Drop for Worker {
     }
 }
 
-/// Some pictures, all of them resized in the end; one of them at the second attempt.
-async fn work(store: &str) {
-    let engine = Plimsoll::open(store)
-        .unwrap()
-        .engine("metrics")
-        .await
-        .unwrap();
-    let tasks = engine.tasks();
-    let mut ids = Vec::new();
-    for number in 0..20 {
-        let fails = usize::from(number == 0);
-        let work = json!({ "takes_ms": 1, "fails": fails, "follow_up": false });
-        let task = tasks.json("pictures", "resize", &work).unwrap();
-        let task = task.retry(plimsoll::task::RetryPolicy {
-            backoff: plimsoll::task::Backoff::Fixed(std::time::Duration::ZERO),
-            ..Default::default()
-        });
-        ids.push(tasks.submit(task).await.unwrap().id);
-    }
-    for id in ids {
-        tasks.wait(id).await.unwrap();
-    }
+/// Resizes a picture; one that is `flaky` at the second attempt.
+const RESIZE: &str = r#"read -r picture; [ "$picture" = steady ] || [ "$PLIMSOLL_ATTEMPT" -gt 1 ]"#;
+
+async fn submit(engine: &Engine, queue: &str, payload: &'static str) -> TaskId {
+    let task = engine.tasks().task(queue, "resize", payload).unwrap();
+    let task = task.retry(RetryPolicy {
+        backoff: Backoff::Fixed(std::time::Duration::ZERO),
+        ..RetryPolicy::default()
+    });
+    engine.tasks().submit(task).await.unwrap().id
 }
 
 /// Values by series, as `name{labels}`.
@@ -128,37 +141,59 @@ fn check_names(page: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_process_serves_metrics_that_promtool_accepts() {
+async fn a_command_worker_serves_metrics_that_promtool_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
-    let worker = Worker::start(&store);
-    work(&store).await;
+    let engine = Plimsoll::open(&store).unwrap().engine("metrics").await;
+    let engine = engine.unwrap();
+    // Nobody works on these: they are there when the worker looks for the first time.
+    for _ in 0..3 {
+        submit(&engine, "idle", "steady").await;
+    }
+    let worker = Worker::start(&folder, &store);
+    let mut ids = vec![submit(&engine, "pictures", "flaky\n").await];
+    for _ in 1..20 {
+        ids.push(submit(&engine, "pictures", "steady\n").await);
+    }
+    for id in ids {
+        engine.tasks().wait(id).await.unwrap();
+    }
     // The store knows of the last completion before the worker hears of it.
-    let done = "jobs_completed_total{status=\"completed\"} 20";
-    let mut pages = (0..1_000).map(|_| worker.get("/metrics"));
-    let scraped = pages.find(|(_, page)| page.contains(done));
-    let (head, page) = scraped.expect("all are counted");
+    let (head, page) = worker.scrape(&[
+        "jobs_completed_total{status=\"completed\"} 20",
+        "queue_size{namespace=\"metrics\",queue=\"idle\"} 3",
+        "plimsoll_heartbeats_total{outcome=\"ok\"} 1",
+        "plimsoll_sweepers_leading{namespace=\"metrics\"} 1",
+    ]);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(worker.get("/").0.starts_with("HTTP/1.1 404"));
 
     let series = series(&page);
-    assert_eq!(series["jobs_completed_total{status=\"completed\"}"], 20.0);
-    assert_eq!(series["jobs_completed_total{status=\"failed\"}"], 0.0);
-    assert_eq!(
-        series["job_duration_seconds_count{status=\"completed\"}"],
-        20.0
-    );
-    assert_eq!(series["plimsoll_retries_total"], 1.0);
-    assert_eq!(series["workers_active"], 1.0);
-    assert_eq!(series["jobs_in_progress"], 0.0);
+    let count = |name: &str| {
+        *series
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} in {page}"))
+    };
+    assert_eq!(count("jobs_completed_total{status=\"failed\"}"), 0.0);
+    let took = "job_duration_seconds_count{status=\"completed\"}";
+    assert_eq!(count(took), 20.0);
+    assert_eq!(count("plimsoll_retries_total"), 1.0);
+    assert_eq!(count("jobs_in_progress"), 0.0);
+    assert_eq!(count("worker_load"), 0.0);
     let lane = "queue=\"pictures\",kind=\"resize\"";
-    assert_eq!(
-        series[&*format!("plimsoll_pickup_seconds_count{{{lane}}}")],
-        21.0
-    );
+    let pickups = format!("plimsoll_pickup_seconds_count{{{lane}}}");
+    assert_eq!(count(&pickups), 21.0);
+    // Each run is a step in a log, and goes with what settles its task.
+    assert!(count("plimsoll_log_lines_total{level=\"info\"}") >= 20.0);
+    // This worker, if it was registered when the store was looked at first.
+    assert!([0.0, 1.0].contains(&count("workers_active{namespace=\"metrics\"}")));
+    let exchanges =
+        "plimsoll_store_calls_total{store=\"sqlite\",method=\"exchange\",outcome=\"ok\"}";
+    assert!(count(exchanges) > 0.0);
     check_names(&page);
     promtool(&page);
+    worker.drain();
 }
 
 /// Fails if it is not there, unless the run was asked to do without it.

@@ -12,6 +12,7 @@ mod report;
 mod run;
 mod verdict;
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::Engine;
+use plimsoll::telemetry::Sampler;
 use plimsoll::worker::{Context, Summary, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -87,13 +89,22 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    pub(crate) async fn run(self) -> Outcome {
+    /// Works; `measured`: somebody may read metrics.
+    pub(crate) async fn run(self, measured: bool) -> Outcome {
         check_command(&self.command[0])?;
         adopt_orphans().map_err(because("adopt what commands leave behind"))?;
         let setup = Arc::new(self.setup()?);
         let engine = self.options.open(IfMissing::Create).await?.engine;
+        let engine = match measured {
+            true => engine.observed(),
+            false => engine,
+        };
         let worker = self.build(&engine, &setup)?;
-        let done = self.drive(worker, &engine, &setup).await;
+        let done = tokio::select! {
+            biased;
+            done = self.drive(worker, &engine, &setup) => done,
+            never = sample(&engine, measured) => match never {},
+        };
         let clock = engine.clock().as_ref();
         tokio::select! {
             gone = setup.groups.empty(clock) => gone.map_err(because("wait for what was killed"))?,
@@ -188,6 +199,14 @@ impl Work {
             told = true;
         }
     }
+}
+
+/// Looks at the store for gauges, if somebody may read them.
+async fn sample(engine: &Engine, measured: bool) -> Infallible {
+    if measured {
+        Sampler::new(engine.clone()).run().await;
+    }
+    std::future::pending().await
 }
 
 /// Finds out at the start what would fail every task.
