@@ -96,6 +96,20 @@ fn a_lost_lock_is_counted_once_whoever_finds_out() {
 }
 
 #[test]
+fn calls_for_locks_are_observed_like_all_others() {
+    let figures = Figures::of(async |_| {
+        let (kit, elsewhere) = (Kit::new(), Kit::seeded(2));
+        let locks_on = elsewhere.engine().store().clone();
+        let engine = kit.engine().clone().locks_on(locks_on).observed();
+        let guard = engine.locks().lock("report").try_acquire().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(kit.engine().locks().get("report").await.unwrap().is_none());
+    });
+    let commits = "plimsoll_store_calls_total{store=memory,method=commit,outcome=ok}";
+    assert_eq!(figures.value(commits), 2.0);
+}
+
+#[test]
 fn heartbeats_are_counted_by_what_they_came_to() {
     let figures = Figures::of(async |_| {
         let kit = Kit::new();

@@ -35,6 +35,11 @@ async fn obey(context: Context) -> Result<Answer, Failure> {
             context.log(Level::Info, "two").await?;
             Ok(Answer::Complete(Completion::new()))
         }
+        b"too much" => {
+            context.log(Level::Debug, "one").await?;
+            let most = context.engine().store().limits().payload_bytes_max;
+            Ok(Answer::Complete(Completion::bytes(vec![b'.'; most + 1])))
+        }
         b"flush" => {
             context.log(Level::Error, "one").await?;
             context.job_log().flush().await?;
@@ -267,6 +272,18 @@ fn what_a_handler_submits_and_logs_is_counted() {
     assert_eq!(figures.value("plimsoll_log_lines_total{level=error}"), 1.0);
     assert_eq!(figures.value("plimsoll_log_lines_total{level=warn}"), 1.0);
     assert_eq!(figures.value("plimsoll_log_lines_total{level=info}"), 1.0);
+}
+
+#[test]
+fn what_is_said_instead_of_a_refused_answer_counts_with_its_lines_and_duration() {
+    let figures = Figures::of(async |_| {
+        let kit = Kit::new();
+        perform(&kit, "too much").await;
+    });
+    assert_eq!(figures.value("jobs_completed_total{status=failed}"), 1.0);
+    assert_eq!(figures.value("plimsoll_log_lines_total{level=debug}"), 1.0);
+    let took = figures.samples("job_duration_seconds{status=failed}");
+    assert_eq!(took, [0.0]);
 }
 
 #[test]
