@@ -5,8 +5,8 @@
 #   examples/command_worker.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet -p plimsoll-cli -p plimsoll-examples --bin plimsoll --example submit_lines
-bin=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd)
+cargo build --quiet -p plimsoll-cli --bin plimsoll
+PATH=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd):$PATH
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -54,14 +54,20 @@ SCRIPT
 chmod +x work.sh
 
 export PLIMSOLL_STORE=sqlite:fleet.db
-(cd images && ls) | "$bin/examples/submit_lines" "$PLIMSOLL_STORE" images thumbnail >/dev/null
+# With a key, whoever runs the same pipe again submits nothing twice.
+(cd images && ls) | sed 's/.*/{"text":"&","key":"thumbnail\/&"}/' |
+  plimsoll task submit images thumbnail --lines - --quiet
 
-"$bin/plimsoll" work --queue images --name one --concurrency 2 --until-empty -- ./work.sh &
+plimsoll work --queue images --name one --concurrency 2 --until-empty -- ./work.sh &
 first=$!
-"$bin/plimsoll" work --queue images --name two --concurrency 2 --until-empty -- ./work.sh
+plimsoll work --queue images --name two --concurrency 2 --until-empty -- ./work.sh
 wait "$first"
 # What the first of them had under way when the other found nothing.
-"$bin/plimsoll" work --queue images --until-empty -- ./work.sh
+plimsoll work --queue images --until-empty -- ./work.sh
+
+plimsoll queue list
+plimsoll task steps key:thumbnail/7.pgm
+plimsoll task logs key:thumbnail/broken.pgm --level warn
 
 thumbs=$(find thumbs -name '*.pgm' | wc -l) indexed=$(find index -name '*.pgm' | wc -l)
 echo "$thumbs thumbnails, $indexed in the index"

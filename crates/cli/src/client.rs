@@ -19,7 +19,7 @@ pub(crate) struct Options {
         hide_env_values = true,
         help_heading = "Everywhere"
     )]
-    store: String,
+    pub(crate) store: String,
     /// The namespace in it.
     #[arg(
         long,
@@ -30,7 +30,7 @@ pub(crate) struct Options {
         hide_env_values = true,
         help_heading = "Everywhere"
     )]
-    namespace: String,
+    pub(crate) namespace: String,
     /// Answers for programs: one JSON object a line.
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Options {
         visible_alias = "no-progress",
         help_heading = "Everywhere"
     )]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Whether answers are coloured.
     #[arg(
         long,

@@ -26,6 +26,8 @@ pub(crate) const TIMEOUT: u8 = 6;
 pub(crate) const TASK_FAILED: u8 = 10;
 /// The task that was waited for was cancelled.
 pub(crate) const TASK_CANCELLED: u8 = 11;
+/// A worker had to cut something off when it ended.
+pub(crate) const CUT_OFF: u8 = 12;
 /// The lock was not acquired, so that its command did not run.
 pub(crate) const LOCK_NOT_ACQUIRED: u8 = 20;
 /// The lock was lost while its command ran, which was ended.
@@ -43,6 +45,7 @@ Exit codes:
     6  timeout
    10  the task that was waited for has failed
    11  the task that was waited for was cancelled
+   12  `work` had to cut something off when it ended
    20  `lock run` did not get the lock: the command did not run
    21  `lock run` lost the lock: the command was ended
   130  interrupted";
@@ -65,6 +68,11 @@ pub(crate) enum CliError {
     Timeout(String),
     #[error("{what} cannot be read: {error}")]
     Input { what: String, error: std::io::Error },
+    #[error("cannot {what}: {error}")]
+    System {
+        what: &'static str,
+        error: std::io::Error,
+    },
     #[error("the answer cannot be shown: {0}")]
     Output(#[from] std::io::Error),
     #[error("the answer cannot be written as JSON: {0}")]
@@ -95,7 +103,7 @@ impl CliError {
             Self::NoSuch(_) => NOT_FOUND,
             Self::Plimsoll(error) => of_error(error),
             Self::Timeout(_) => TIMEOUT,
-            Self::Input { .. } | Self::Output(_) | Self::Json(_) => FAILURE,
+            Self::Input { .. } | Self::System { .. } | Self::Output(_) | Self::Json(_) => FAILURE,
         }
     }
 
@@ -108,6 +116,7 @@ impl CliError {
             Self::Plimsoll(error) => error.code(),
             Self::Timeout(_) => "timeout",
             Self::Input { .. } => "input",
+            Self::System { .. } => "system",
             Self::Output(_) | Self::Json(_) => "output",
         }
     }
@@ -233,6 +242,7 @@ mod tests {
             TIMEOUT,
             TASK_FAILED,
             TASK_CANCELLED,
+            CUT_OFF,
             LOCK_NOT_ACQUIRED,
             LOCK_LOST,
         ] {

@@ -4,18 +4,26 @@ use std::io::Read;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use plimsoll::limits::DURATION_MAX;
 use plimsoll::task::Status;
 use plimsoll::{IdempotencyKey, Name, Result, TaskId, Tasks, Timestamp};
 
 use crate::exit::{CliError, Outcome};
 
-/// A time like `30s`, `1h30m` or `2d`.
+/// A time like `30s`, `1h30m` or `2d`; a number alone is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let days_are_24_hours = jiff::SpanRelativeTo::days_are_24_hours();
-    let span = text.parse::<jiff::Span>().ok();
-    let duration = span.and_then(|span| span.to_duration(days_are_24_hours).ok());
-    let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
-    duration.ok_or_else(|| "expected a time like 30s, 5m, 1h30m or 2d".into())
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    let spelled = || {
+        let span = text.parse::<jiff::Span>().ok()?;
+        let duration = span.to_duration(days_are_24_hours).ok()?;
+        Duration::try_from(duration).ok()
+    };
+    match seconds.or_else(spelled) {
+        Some(duration) if duration <= DURATION_MAX => Ok(duration),
+        Some(_) => Err("must not be longer than a hundred years".into()),
+        None => Err("expected a time like 30s, 5m, 1h30m or 2d".into()),
+    }
 }
 
 /// A moment like `2030-01-31T08:00:00Z`.
@@ -147,10 +155,18 @@ mod tests {
 
     #[test]
     fn times_are_written_as_people_write_them() {
-        for (text, seconds) in [("30s", 30), ("5m", 300), ("1h30m", 5_400), ("2d", 172_800)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("30", 30_000),
+            ("0", 0),
+            ("500ms", 500),
+            ("1.5m", 90_000),
+            ("1h30m", 5_400_000),
+            ("2d", 172_800_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "30", "-5s", "soon", "1 fortnight"] {
+        for text in ["", "-5s", "soon", "1 fortnight", "1e9", "1.2.3s", "40000d"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

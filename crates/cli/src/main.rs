@@ -20,6 +20,7 @@ mod screen;
 mod sweep;
 mod table;
 mod task;
+mod telemetry;
 mod text;
 mod wire;
 mod work;
@@ -29,9 +30,11 @@ mod worker;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::runtime::Runtime;
 
 /// The state, work and history of distributed jobs.
 #[derive(Debug, Parser)]
@@ -39,6 +42,8 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    telemetry: telemetry::Telemetry,
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,8 +85,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let runtime = match &arguments.command {
+    let Arguments { command, telemetry } = Arguments::parse();
+    let runtime = match &command {
         // There may be hundreds of them.
         Command::WorkGuard(_) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -95,61 +100,77 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let done = match arguments.command {
-        Command::Task(task) => {
-            let json = task.options.json;
-            return ended(runtime.block_on(task.run()), json);
+    let installed = {
+        let _inside = runtime.enter();
+        match command.is_between() {
+            true => Ok(None),
+            false => telemetry.install().map(Some),
         }
-        Command::Queue(queue) => {
-            let json = queue.options.json;
-            return ended(runtime.block_on(queue.run()), json);
-        }
-        Command::Worker(worker) => {
-            let json = worker.options.json;
-            return ended(runtime.block_on(worker.run()), json);
-        }
-        Command::Lock(lock) => {
-            let json = lock.options.json;
-            return ended(runtime.block_on(lock.run()), json);
-        }
-        Command::Sweep(sweep) => {
-            let json = sweep.options.json;
-            return ended(runtime.block_on(sweep.run()), json);
-        }
-        Command::LockExec(exec) => return exec.run(),
-        Command::Doctor(doctor) => {
-            let json = doctor.options.json;
-            return ended(runtime.block_on(doctor.run()), json);
-        }
-        Command::Completion(completion) => return ended(completion.run(), false),
-        Command::Demo(demo) => runtime
-            .block_on(demo.run())
-            .map_err(|error| error.to_string()),
-        Command::Bench(bench) => runtime
-            .block_on(bench.run())
-            .map_err(|error| error.to_string()),
-        Command::Chaos(chaos) => match chaos.instead {
-            Some(demo::Instead::Coordination(coordination)) => runtime
-                .block_on(coordination.run())
-                .map_err(|error| error.to_string()),
-            None => runtime
-                .block_on(chaos.run())
-                .map_err(|error| error.to_string()),
-        },
-        Command::ChaosHolder(holder) => runtime
-            .block_on(holder.run())
-            .map_err(|error| error.to_string()),
-        Command::DemoWorker(worker) => runtime
-            .block_on(worker.run())
-            .map_err(|error| error.to_string()),
-        Command::Work(work) => return runtime.block_on(work.run()),
-        Command::WorkGuard(guard) => return runtime.block_on(guard.run()),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    let installed = match installed {
+        Ok(installed) => installed,
         Err(error) => {
             eprintln!("plimsoll: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = command.run(&runtime, telemetry.serves_metrics());
+    if let Some(installed) = installed
+        && let Err(error) = runtime.block_on(installed.shutdown())
+    {
+        eprintln!("plimsoll: {error}");
+    }
+    code
+}
+
+impl Command {
+    /// Whether it stands between a command and who has started that. What it said of itself would
+    /// be taken for what the command says.
+    fn is_between(&self) -> bool {
+        matches!(self, Self::LockExec(_) | Self::WorkGuard(_))
+    }
+
+    fn run(self, runtime: &Runtime, measured: bool) -> ExitCode {
+        match self {
+            Self::Task(task) => {
+                let json = task.options.json;
+                ended(runtime.block_on(task.run()), json)
+            }
+            Self::Queue(queue) => {
+                let json = queue.options.json;
+                ended(runtime.block_on(queue.run()), json)
+            }
+            Self::Worker(worker) => {
+                let json = worker.options.json;
+                ended(runtime.block_on(worker.run()), json)
+            }
+            Self::Lock(lock) => {
+                let json = lock.options.json;
+                ended(runtime.block_on(lock.run()), json)
+            }
+            Self::Sweep(sweep) => {
+                let json = sweep.options.json;
+                ended(runtime.block_on(sweep.run()), json)
+            }
+            Self::LockExec(exec) => exec.run(),
+            Self::Doctor(doctor) => {
+                let json = doctor.options.json;
+                ended(runtime.block_on(doctor.run()), json)
+            }
+            Self::Completion(completion) => ended(completion.run(), false),
+            Self::Demo(demo) => done(runtime.block_on(demo.run())),
+            Self::Bench(bench) => done(runtime.block_on(bench.run())),
+            Self::Chaos(chaos) => match chaos.instead {
+                Some(demo::Instead::Coordination(other)) => done(runtime.block_on(other.run())),
+                None => done(runtime.block_on(chaos.run())),
+            },
+            Self::ChaosHolder(holder) => done(runtime.block_on(holder.run())),
+            Self::DemoWorker(worker) => done(runtime.block_on(worker.run())),
+            Self::Work(work) => {
+                let json = work.options.json;
+                ended(runtime.block_on(work.run(measured)), json)
+            }
+            Self::WorkGuard(guard) => runtime.block_on(guard.run()),
         }
     }
 }
@@ -159,5 +180,16 @@ fn ended(outcome: exit::Outcome, json: bool) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => error.tell(json),
+    }
+}
+
+/// The exit code of a command that knows but one error.
+fn done(outcome: Result<(), impl Display>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

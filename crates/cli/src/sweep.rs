@@ -31,12 +31,16 @@ pub(crate) struct Sweep {
     /// How often to look when nothing is known to come.
     #[arg(long, value_name = "TIME", value_parser = input::duration, default_value = "10s")]
     interval: Duration,
+    /// How long the others wait when this one leads and dies.
+    #[arg(long, value_name = "TIME", value_parser = input::duration, default_value = "30s")]
+    term: Duration,
 }
 
 impl Sweep {
     pub(crate) async fn run(self) -> Outcome {
         let client = self.options.open(IfMissing::Refuse).await?;
-        let sweeper = Sweeper::new(client.engine.clone()).interval(self.interval);
+        let sweeper = Sweeper::new(client.engine.clone());
+        let sweeper = sweeper.interval(self.interval).term(self.term);
         if self.once {
             let pass = sweeper.pass_all().await;
             tell(&pass, &client)?;
@@ -54,12 +58,13 @@ impl Sweep {
                 tell(pass, &client).ok();
             }
         });
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = sweep.run() => {}
-        }
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        sweep.run_until(stop).await;
         Ok(OK)
     }
 }
@@ -82,7 +87,8 @@ fn words(pass: &Pass) -> String {
     let counts = [
         (pass.promoted, "promoted"),
         (pass.expired, "expired"),
-        (pass.exhausted, "failed for good"),
+        (pass.failed, "failed for good"),
+        (pass.cancelled, "cancelled"),
         (pass.records, "records expired"),
         (pass.groups, "groups tallied"),
         (pass.offline, "workers offline"),
@@ -108,7 +114,8 @@ struct WirePass<'a> {
     at: At,
     promoted: u64,
     expired: u64,
-    exhausted: u64,
+    failed: u64,
+    cancelled: u64,
     records: u64,
     groups: u64,
     offline: u64,
@@ -141,7 +148,8 @@ impl<'a> WirePass<'a> {
             at: At(at),
             promoted: pass.promoted,
             expired: pass.expired,
-            exhausted: pass.exhausted,
+            failed: pass.failed,
+            cancelled: pass.cancelled,
             records: pass.records,
             groups: pass.groups,
             offline: pass.offline,

@@ -183,8 +183,9 @@ pub(crate) struct WireLine<'a> {
     step: Option<WireStep<'a>>,
 }
 
+/// A step of a task.
 #[derive(Serialize)]
-struct WireStep<'a> {
+pub(crate) struct WireStep<'a> {
     step_id: &'a Name,
     kind: &'a Name,
     command: Option<&'a str>,
@@ -198,10 +199,9 @@ struct WireStep<'a> {
     error: Option<&'a str>,
 }
 
-impl<'a> From<&'a Line> for WireLine<'a> {
-    fn from(line: &'a Line) -> Self {
-        let new = &line.line;
-        let step = |step: &'a ExecutionStep| WireStep {
+impl<'a> From<&'a ExecutionStep> for WireStep<'a> {
+    fn from(step: &'a ExecutionStep) -> Self {
+        Self {
             step_id: &step.step_id,
             kind: &step.kind,
             command: step.command.as_deref(),
@@ -213,7 +213,13 @@ impl<'a> From<&'a Line> for WireLine<'a> {
             duration_ms: step.duration_ms,
             success: step.success,
             error: step.error.as_deref(),
-        };
+        }
+    }
+}
+
+impl<'a> From<&'a Line> for WireLine<'a> {
+    fn from(line: &'a Line) -> Self {
+        let new = &line.line;
         Self {
             id: new.id.to_string(),
             at: At(line.at),
@@ -222,7 +228,7 @@ impl<'a> From<&'a Line> for WireLine<'a> {
             fence: line.fence.get(),
             message: &new.message,
             metadata: new.metadata.as_deref().map(Body::of),
-            step: new.step.as_deref().map(step),
+            step: new.step.as_deref().map(WireStep::from),
         }
     }
 }

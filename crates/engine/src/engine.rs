@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::decorate::{Decorated, Observe};
 use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::Write;
 use plimsoll_core::task::NewTask;
@@ -13,6 +14,7 @@ use crate::archive::Archive;
 use crate::locks::{Locks, Room};
 use crate::registry::Workers;
 use crate::tasks::{Tail, Tasks};
+use crate::telemetry::{Labels, Propagation, Telemetry};
 use crate::worker::{Worker, WorkerBuilder};
 
 /// A store with the clock and the source of ids that go with it. Cloning it is cheap.
@@ -36,6 +38,7 @@ pub struct Engine {
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Engine {
@@ -55,6 +58,7 @@ impl Engine {
             ids,
             tail: Arc::default(),
             lifecycles: Arc::default(),
+            telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
     }
 
@@ -144,6 +148,44 @@ impl Engine {
     /// The client of its registry of workers.
     pub fn workers(&self) -> Workers {
         Workers::new(self.clone())
+    }
+
+    /// With these labels on its metrics.
+    pub fn labels(mut self, labels: Labels) -> Self {
+        self.telemetry = Arc::new(self.telemetry.with_labels(labels));
+        self
+    }
+
+    /// With this to carry traces over in its tasks, instead of what the process has installed.
+    pub fn propagation(mut self, propagation: Arc<dyn Propagation>) -> Self {
+        self.telemetry = Arc::new(self.telemetry.with_propagation(propagation));
+        self
+    }
+
+    /// With metrics and traces of every call of its store, and of the store that its locks are on by
+    /// now: see [`Observe`](plimsoll_core::decorate::Observe).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("orders")?));
+    /// let engine = Engine::new(store).observed();
+    /// # Ok::<(), plimsoll_core::Invalid>(())
+    /// ```
+    pub fn observed(mut self) -> Self {
+        self.room = Arc::new(Room::new(self.observe(&self.room.store)));
+        self.store = self.observe(&self.store);
+        self
+    }
+
+    fn observe(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+        let observe = Observe::new(store.as_ref(), self.clock.clone());
+        Arc::new(Decorated::new(store.clone(), observe))
+    }
+
+    pub(crate) fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {

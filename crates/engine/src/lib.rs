@@ -7,6 +7,7 @@
 //! - [`Sweeper`] decides what time has made ready, and archives and removes what was kept long enough.
 //! - [`archive`] is what is kept of tasks after they are gone.
 //! - [`registry`] says which workers there are, and how much they do.
+//! - [`telemetry`] is what all of them tell about themselves.
 //! - [`testing`] is for tests of handlers: tasks and workers in memory, on a clock that tests move.
 
 pub mod archive;
@@ -19,6 +20,7 @@ mod signals;
 mod spawn;
 pub mod sweeper;
 pub mod tasks;
+pub mod telemetry;
 pub mod testing;
 pub mod worker;
 

@@ -9,6 +9,7 @@
 //! # Ok::<(), plimsoll::Error>(()) }).unwrap();
 //! ```
 
+pub mod telemetry;
 mod url;
 
 use std::sync::Arc;
@@ -152,6 +153,9 @@ mod guides {
     struct Tasks;
     #[doc = include_str!("../../../docs/locks.md")]
     struct Locks;
+    #[cfg(all(feature = "logs", feature = "otlp", feature = "prometheus"))]
+    #[doc = include_str!("../../../docs/telemetry.md")]
+    struct Telemetry;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
     #[doc = include_str!("../../../docs/lifecycle.md")]

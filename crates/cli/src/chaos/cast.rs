@@ -13,6 +13,7 @@ use super::ChaosError;
 use super::job::SCRIPT;
 use super::stage::{self, Stage};
 use crate::demo::signal;
+use crate::exit::CUT_OFF;
 
 /// How long it may take until a process that was started listens for signals.
 const LISTENS_WITHIN: Duration = Duration::from_secs(5);
@@ -71,10 +72,10 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Whether it may end like this when it was told to. A worker says with 3 that it had to cut
+    /// Whether it may end like this when it was told to. A worker says so when it had to cut
     /// something off. SIGTERM ends one that does not listen yet, and has begun nothing.
     fn may_end(&self, status: ExitStatus, told: Duration) -> bool {
-        let cut_off = self.role == Role::Worker && status.code() == Some(3);
+        let cut_off = self.role == Role::Worker && status.code() == Some(CUT_OFF.into());
         let terminated = status.signal() == Some(Signal::TERM.as_raw());
         status.success() || cut_off || (terminated && told < self.started + LISTENS_WITHIN)
     }
@@ -174,7 +175,14 @@ impl Cast {
                 let folder = self.stage.folder.to_string_lossy();
                 owned(&["chaos-holder", "--name", name, "--folder", &folder])
             }
-            Role::Watchdog => owned(&["sweep", "--json", "--interval", &ms(stage::HEARTBEAT)]),
+            Role::Watchdog => owned(&[
+                "sweep",
+                "--json",
+                "--interval",
+                &ms(stage::HEARTBEAT),
+                "--term",
+                &ms(stage::LEASE),
+            ]),
         }
     }
 

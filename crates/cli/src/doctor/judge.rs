@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use plimsoll::TaskId;
 use plimsoll::store::Durability;
-use plimsoll::task::Lane;
+use plimsoll::task::{Lane, Violation};
 use serde::Serialize;
 
 use crate::table::grouped;
@@ -108,6 +109,23 @@ pub(super) fn committed(mut times: Vec<Duration>) -> Check {
     let found = format!("takes {}, at most {}", span(median), span(slowest));
     Check::new("commit", verdict, found).advise(
         "The disk takes long for an fsync. `plimsoll bench` measures it; one fsync serves all who wait.",
+    )
+}
+
+/// What must not be of tasks, and is.
+pub(super) fn sound(looked_at: usize, wrong: &[(TaskId, Violation)]) -> Check {
+    let (verdict, found) = match wrong {
+        [] => (
+            Verdict::Ok,
+            format!("{} looked at, all sound", count(looked_at as u64, "task")),
+        ),
+        [(task, violation), rest @ ..] => (
+            Verdict::Problem,
+            format!("task {task}: {violation}; and {} more", rest.len()),
+        ),
+    };
+    Check::new("tasks", verdict, found).advise(
+        "Somebody wrote to the store without this program, or this is a bug: please tell us.",
     )
 }
 
@@ -292,6 +310,18 @@ mod tests {
         assert_eq!(history(1, Some(8 * DAY)).verdict, Warning);
         assert_eq!(finished(9_999_999).verdict, Ok);
         assert_eq!(finished(10_000_000).verdict, Warning);
+    }
+
+    #[test]
+    fn what_must_not_be_is_a_problem() {
+        assert_eq!(sound(3, &[]).found, "3 tasks looked at, all sound");
+        let wrong = [(TaskId::from_u128(7), Violation::Lease); 2];
+        let check = sound(3, &wrong);
+        assert_eq!(check.verdict, Problem);
+        assert!(
+            check.found.ends_with("and only they; and 1 more"),
+            "{check:?}"
+        );
     }
 
     #[test]

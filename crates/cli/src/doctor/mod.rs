@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll::record::Fields;
 use plimsoll::registry::{Profile, WorkerStatus};
-use plimsoll::store::{Changes, Commit, Due, Put, Start, Write};
+use plimsoll::store::{Changes, Commit, Counts, Due, List, Put, Selector, Start, Write};
 use plimsoll::task::{Lane, Status, Task};
 use plimsoll::{Key, Result, StoreExt, StoreUrl, TaskId, Timestamp};
 
@@ -24,6 +24,8 @@ use judge::{Check, Overdue, Verdict, Waiting};
 
 /// How many commits are timed.
 const COMMITS: usize = 5;
+/// How many tasks of each lane and status are looked at.
+const LOOKED_AT: usize = 200;
 /// How many overdue things are counted.
 const DUE_MAX: usize = 500;
 
@@ -82,6 +84,7 @@ impl Doctor {
         }
         checks.extend(due(client).await?);
         checks.extend(work(client).await?);
+        checks.push(tasks(client).await?);
         checks.push(history(client).await?);
         checks.extend(disk(path));
         Ok(checks)
@@ -194,6 +197,28 @@ async fn work(client: &Client) -> Result<[Check; 2]> {
 fn handles(profile: &Profile, lane: &Lane) -> bool {
     profile.queues.contains(&lane.queue)
         && (profile.kinds.is_empty() || profile.kinds.contains(&lane.kind))
+}
+
+/// Looks at some tasks of every lane and status for what must not be.
+async fn tasks(client: &Client) -> Result<Check> {
+    let store = client.engine.store();
+    let (mut looked_at, mut wrong) = (0, Vec::new());
+    for counts in client.tasks.counts(Counts::default()).await? {
+        for status in counts.by_status.into_keys() {
+            let selector = Selector::Lane(counts.lane.clone(), status);
+            let page = match store.list(List::new(selector, LOOKED_AT)).await {
+                Ok(page) => page.rows,
+                Err(error @ plimsoll::Error::Corrupt(_)) => return Ok(refused("tasks", &error)),
+                Err(error) => return Err(error),
+            };
+            looked_at += page.len();
+            for task in &page {
+                let violations = task.violations().into_iter();
+                wrong.extend(violations.map(|violation| (task.id(), violation)));
+            }
+        }
+    }
+    Ok(judge::sound(looked_at, &wrong))
 }
 
 async fn history(client: &Client) -> Result<Check> {

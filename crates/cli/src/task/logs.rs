@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use plimsoll::TaskId;
 use plimsoll::log::{ExecutionStep, Level, Line};
 use plimsoll::store::{Cursor, Logs};
@@ -17,8 +18,6 @@ use crate::wire::{WireLine, level};
 
 /// How many lines are read at a time.
 const PAGE: usize = 500;
-/// How often to look for new lines.
-const POLL: Duration = Duration::from_millis(500);
 
 /// Shows what a task said while it ran.
 #[derive(Debug, Args)]
@@ -57,68 +56,49 @@ impl From<Least> for Level {
     }
 }
 
-/// How far the log was shown.
-struct Reader<'a> {
-    client: &'a Client,
-    task: TaskId,
-    level: Level,
-    cursor: Option<Cursor>,
-    /// How many lines may still be shown.
-    left: u64,
-}
-
 impl ShowLogs {
     pub(super) async fn run(self, client: &Client) -> Outcome {
-        let mut reader = Reader {
-            client,
-            task: self.task.id(&client.tasks).await?,
-            level: self.level.into(),
-            cursor: None,
-            left: self.limit.unwrap_or(u64::MAX),
+        let task = self.task.id(&client.tasks).await?;
+        let lines = match self.follow {
+            true => client.tasks.follow_logs(task, self.level.into()),
+            false => self.stored(client, task),
         };
-        loop {
-            // Before its lines are read: what has ended says nothing more.
-            let task = client.tasks.get(reader.task).await?;
-            let go_on = reader.catch_up().await?;
-            if !go_on || !self.follow || task.status.is_terminal() {
-                return Ok(OK);
-            }
-            client.engine.clock().sleep(POLL).await;
-        }
-    }
-}
-
-impl Reader<'_> {
-    /// Shows all there is. Whether more is wanted.
-    async fn catch_up(&mut self) -> Outcome<bool> {
-        let screen = &self.client.screen;
-        loop {
-            let limit = usize::try_from(self.left).unwrap_or(PAGE).min(PAGE);
-            let page = Logs {
-                task: self.task,
-                level: self.level,
-                cursor: self.cursor.clone(),
-                limit,
+        let limit = usize::try_from(self.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let mut lines = lines.take(limit);
+        while let Some(line) = lines.next().await {
+            let (line, screen) = (line?, &client.screen);
+            let heard = match screen.json {
+                true => screen.object(&WireLine::from(&line))?,
+                false => say(&for_people(&line, screen))?,
             };
-            let page = self.client.tasks.logs(page).await?;
-            for line in &page.lines {
-                let heard = match screen.json {
-                    true => screen.object(&WireLine::from(line))?,
-                    false => say(&for_people(line, screen))?,
-                };
-                if !heard {
-                    return Ok(false);
-                }
-            }
-            self.left = self.left.saturating_sub(page.lines.len() as u64);
-            self.cursor = Some(page.next);
-            if self.left == 0 {
-                return Ok(false);
-            }
-            if !page.more {
-                return Ok(true);
+            if !heard {
+                break;
             }
         }
+        Ok(OK)
+    }
+
+    /// What there is now.
+    fn stored(&self, client: &Client, task: TaskId) -> BoxStream<'static, plimsoll::Result<Line>> {
+        let (tasks, level) = (client.tasks.clone(), self.level.into());
+        let pages = stream::try_unfold(Some(None), move |at: Option<Option<Cursor>>| {
+            let tasks = tasks.clone();
+            async move {
+                let Some(cursor) = at else {
+                    return Ok::<_, plimsoll::Error>(None);
+                };
+                let page = Logs {
+                    task,
+                    level,
+                    cursor,
+                    limit: PAGE,
+                };
+                let page = tasks.logs(page).await?;
+                let next = page.more.then_some(Some(page.next));
+                Ok(Some((stream::iter(page.lines.into_iter().map(Ok)), next)))
+            }
+        });
+        pages.try_flatten().boxed()
     }
 }
 

@@ -6,6 +6,7 @@ mod list;
 mod logs;
 mod operate;
 mod select;
+mod steps;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,8 @@ enum Verb {
     Show(details::Show),
     /// Shows what a task said while it ran.
     Logs(logs::ShowLogs),
+    /// Shows the commands that a task ran, over all its attempts.
+    Steps(steps::ShowSteps),
     /// Makes tasks run again at once: those named, or all that match.
     Retry(operate::Retry),
     /// Cancels tasks: those named, or all that match.
@@ -62,6 +65,7 @@ impl TaskCommand {
             Verb::List(list) => list.run(&client).await,
             Verb::Show(show) => show.run(&client).await,
             Verb::Logs(logs) => logs.run(&client).await,
+            Verb::Steps(steps) => steps.run(&client).await,
             Verb::Retry(retry) => retry.run(&client).await,
             Verb::Cancel(cancel) => cancel.run(&client).await,
             Verb::Wait(wait) => wait.run(&client).await,

@@ -17,7 +17,7 @@ use plimsoll::Name;
 use plimsoll::log::Level;
 use plimsoll::task::{Lane, Progress};
 
-use super::duration;
+use crate::input::duration;
 
 /// What a command said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) fn parse(line: &str) -> Result<Word, String> {
                 .ok_or_else(|| format!("`{level}` is none of debug, info, warn, error"))?;
             Ok(Word::Log(level, text.into()))
         }
-        "retry-after" => duration::parse(rest).map(Word::RetryAfter),
+        "retry-after" => duration(rest).map(Word::RetryAfter),
         "submit" => {
             let (queue, rest) = word(rest);
             let (kind, payload) = word(rest);

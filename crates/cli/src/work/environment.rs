@@ -16,6 +16,10 @@ pub(super) fn tell(
     let (task, holder) = (context.task(), context.holder());
     let spec = &task.spec;
     let deadline = task.lease.as_ref().and_then(|lease| lease.deadline);
+    // A task has both in one text, with a space between them.
+    let mut trace = spec.trace.iter().flat_map(|trace| trace.splitn(2, ' '));
+    let (parent, state) = (trace.next(), trace.next());
+    let (parent, state) = (parent.map(str::to_owned), state.map(str::to_owned));
     let variables = [
         ("PLIMSOLL_TASK_ID", Some(task.id().to_string())),
         ("PLIMSOLL_FENCE", Some(holder.fence.to_string())),
@@ -36,8 +40,9 @@ pub(super) fn tell(
             "PLIMSOLL_DEADLINE",
             deadline.map(|at| (at.as_micros() / 1_000_000).to_string()),
         ),
-        ("PLIMSOLL_TRACEPARENT", spec.trace.clone()),
-        ("TRACEPARENT", spec.trace.clone()),
+        ("PLIMSOLL_TRACEPARENT", parent.clone()),
+        ("TRACEPARENT", parent),
+        ("TRACESTATE", state),
     ];
     for (name, value) in variables {
         match value {

@@ -35,7 +35,7 @@ const SYSTEM: u8 = 71;
 #[derive(Debug, Args)]
 pub(crate) struct WorkGuard {
     /// How long the command may go on after SIGTERM once the worker is gone.
-    #[arg(long, value_parser = super::duration::parse)]
+    #[arg(long, value_parser = crate::input::duration)]
     grace: Duration,
     /// The folder of the command, to be removed once the worker is gone.
     #[arg(long)]

@@ -1,7 +1,6 @@
 //! `plimsoll work`: a worker that runs a command for each task, so that any language can work.
 
 mod control;
-mod duration;
 mod environment;
 mod follow;
 mod group;
@@ -13,20 +12,23 @@ mod report;
 mod run;
 mod verdict;
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll::Engine;
+use plimsoll::telemetry::Sampler;
 use plimsoll::worker::{Context, Summary, Worker};
-use plimsoll::{Engine, Plimsoll};
-use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::client::{IfMissing, Options};
+use crate::exit::{CUT_OFF, CliError, OK, Outcome};
+use crate::input::duration;
 use group::{Groups, adopt_orphans};
 use report::Report;
 use run::Setup;
@@ -39,8 +41,6 @@ const TICK: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long to wait in the end for what was killed.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// The exit code of a worker that had to cut something off.
-const CUT_OFF: u8 = 3;
 
 /// Runs a command for each task: the payload is its standard input, the result its standard
 /// output, and its exit code decides.
@@ -51,25 +51,11 @@ const CUT_OFF: u8 = 3;
 /// `set NAME TEXT`, `log LEVEL TEXT`, `retry-after 30s`, `submit QUEUE KIND PAYLOAD`.
 ///
 /// SIGTERM or an interrupt drains: what runs may finish. A second one kills it. The exit code is 0,
-/// or 3 if something was cut off.
+/// or 12 if something was cut off.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// The store.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "PLIMSOLL_STORE",
-        default_value = "sqlite:plimsoll.db"
-    )]
-    store: String,
-    /// The namespace.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "PLIMSOLL_NAMESPACE",
-        default_value = "default"
-    )]
-    namespace: String,
+    #[command(flatten)]
+    pub(crate) options: Options,
     /// Works on this queue. May be given several times.
     #[arg(long = "queue", value_name = "NAME", required = true)]
     queues: Vec<String>,
@@ -83,16 +69,16 @@ pub(crate) struct Work {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// How long the store waits for a sign of life before others may have a task.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     lease: Duration,
     /// How often this worker says that it lives. It counts as offline after three times as long.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     heartbeat: Duration,
     /// How long commands may go on after SIGTERM before they are told to stop.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     drain_timeout: Duration,
     /// How long a command may go on after it was told to stop, before it is killed.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     grace: Duration,
     /// How much of the standard error of an attempt goes to the job log.
     #[arg(long, value_name = "BYTES", default_value_t = 1024 * 1024)]
@@ -100,82 +86,58 @@ pub(crate) struct Work {
     /// Ends when there is nothing to be had. Tasks that are due later are left.
     #[arg(long)]
     until_empty: bool,
-    /// One JSON object a line for everything that happens.
-    #[arg(long)]
-    json: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Why a worker cannot work.
-#[derive(Debug, Error)]
-enum WorkError {
-    #[error("cannot run `{command}`: {why}")]
-    Command { command: String, why: String },
-    #[error("cannot make a folder for control files: {0}")]
-    Folder(io::Error),
-    #[error("cannot listen for signals: {0}")]
-    Signals(io::Error),
-    #[error("cannot find this program, to guard commands with it: {0}")]
-    Guard(io::Error),
-    #[error(transparent)]
-    Store(#[from] plimsoll::Error),
-}
-
-impl From<plimsoll::Invalid> for WorkError {
-    fn from(invalid: plimsoll::Invalid) -> Self {
-        Self::Store(invalid.into())
-    }
-}
-
 impl Work {
-    pub(crate) async fn run(self) -> ExitCode {
-        match self.work().await {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::from(CUT_OFF),
-            Err(error) => {
-                eprintln!("plimsoll: {error}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    /// Answers whether nothing was cut off.
-    async fn work(self) -> Result<bool, WorkError> {
+    /// Works; `measured`: somebody may read metrics.
+    pub(crate) async fn run(self, measured: bool) -> Outcome {
         check_command(&self.command[0])?;
-        adopt_orphans().map_err(WorkError::Guard)?;
+        adopt_orphans().map_err(because("adopt what commands leave behind"))?;
         let setup = Arc::new(self.setup()?);
-        let engine = Plimsoll::open(&self.store)?.engine(&self.namespace).await?;
+        let engine = self.options.open(IfMissing::Create).await?.engine;
+        let engine = match measured {
+            true => engine.observed(),
+            false => engine,
+        };
         let worker = self.build(&engine, &setup)?;
-        let done = self.drive(worker, &engine, &setup).await;
+        let done = tokio::select! {
+            biased;
+            done = self.drive(worker, &engine, &setup) => done,
+            never = sample(&engine, measured) => match never {},
+        };
         let clock = engine.clock().as_ref();
         tokio::select! {
-            gone = setup.groups.empty(clock) => gone.map_err(WorkError::Signals)?,
+            gone = setup.groups.empty(clock) => gone.map_err(because("wait for what was killed"))?,
             () = clock.sleep(GONE_WITHIN) => setup.report.note("a killed command is still there"),
         }
         let done = done?;
         setup.report.summary(&done);
-        Ok(done.is_clean() && setup.report.was_interrupted() == 0)
+        match done.is_clean() && setup.report.was_interrupted() == 0 {
+            true => Ok(OK),
+            false => Ok(CUT_OFF),
+        }
     }
 
-    fn setup(&self) -> Result<Setup, WorkError> {
+    fn setup(&self) -> Outcome<Setup> {
         let folder = tempfile::Builder::new().prefix("plimsoll-work-").tempdir();
         Ok(Setup {
             command: self.command.clone(),
-            program: this_program().map_err(WorkError::Guard)?,
-            store: self.store.clone(),
-            namespace: self.namespace.clone(),
+            program: this_program().map_err(because("find this program"))?,
+            store: self.options.store.clone(),
+            namespace: self.options.namespace.clone(),
             grace: self.grace,
             lease: self.lease,
             log_bytes_max: self.log_bytes_max,
-            folder: folder.map_err(WorkError::Folder)?,
+            folder: folder.map_err(because("make a folder for control files"))?,
             groups: Arc::new(Groups::default()),
-            report: Report::new(self.json),
+            report: Report::new(&self.options),
         })
     }
 
-    fn build(&self, engine: &Engine, setup: &Arc<Setup>) -> Result<Worker, WorkError> {
+    fn build(&self, engine: &Engine, setup: &Arc<Setup>) -> Outcome<Worker> {
         let handler = {
             let setup = setup.clone();
             move |context: Context| run::run(setup.clone(), context)
@@ -205,13 +167,8 @@ impl Work {
     }
 
     /// Works until there is nothing to do, or until it is told to end: politely, then for good.
-    async fn drive(
-        &self,
-        worker: Worker,
-        engine: &Engine,
-        setup: &Setup,
-    ) -> Result<Summary, WorkError> {
-        let listen = |kind| signal(kind).map_err(WorkError::Signals);
+    async fn drive(&self, worker: Worker, engine: &Engine, setup: &Setup) -> Outcome<Summary> {
+        let listen = |kind| signal(kind).map_err(because("listen for signals"));
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
         let (stopper, stats, clock) = (worker.stopper(), worker.stats(), engine.clock());
@@ -249,8 +206,16 @@ impl Work {
     }
 }
 
+/// Looks at the store for gauges, if somebody may read them.
+async fn sample(engine: &Engine, measured: bool) -> Infallible {
+    if measured {
+        Sampler::new(engine.clone()).run().await;
+    }
+    std::future::pending().await
+}
+
 /// Finds out at the start what would fail every task.
-fn check_command(command: &OsStr) -> Result<(), WorkError> {
+fn check_command(command: &OsStr) -> Outcome<()> {
     let is_program = |path: &Path| {
         let metadata = std::fs::metadata(path);
         metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
@@ -265,10 +230,15 @@ fn check_command(command: &OsStr) -> Result<(), WorkError> {
     if found {
         return Ok(());
     }
-    Err(WorkError::Command {
-        command: path.display().to_string(),
-        why: "there is no such program".into(),
-    })
+    let command = path.display();
+    Err(CliError::Usage(format!(
+        "cannot run `{command}`: there is no such program"
+    )))
+}
+
+/// What could not be done, and why.
+fn because(what: &'static str) -> impl Fn(io::Error) -> CliError {
+    move |error| CliError::System { what, error }
 }
 
 /// This program as it is now: its file may be replaced while it runs.

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::worker::{Answer, Context, Summary};
 use serde_json::{Value, json};
 
+use crate::client::Options;
 use crate::output::say;
 
 /// How often a line is written where there is no terminal.
@@ -17,6 +18,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct Report {
     json: bool,
+    quiet: bool,
     bar: Option<ProgressBar>,
     interrupted: AtomicU64,
     /// When a line was written last, and what it counted.
@@ -24,14 +26,16 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(json: bool) -> Self {
-        let bar = (!json && io::stderr().is_terminal()).then(|| {
+    pub(super) fn new(options: &Options) -> Self {
+        let (json, quiet) = (options.json, options.quiet);
+        let bar = (!json && !quiet && io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{spinner} {msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
             ProgressBar::new_spinner().with_style(style)
         });
         Self {
             json,
+            quiet,
             bar,
             interrupted: AtomicU64::new(0),
             last: Mutex::default(),
@@ -105,7 +109,7 @@ impl Report {
 
     /// Shows how far it is. The rate is that since the last line.
     pub(super) fn update(&self, now: Duration, done: Summary) {
-        if self.json {
+        if self.json || self.quiet {
             return;
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,6 +143,9 @@ impl Report {
                 ..*done
             };
             self.event(|| json!({ "event": "summary", "done": done }));
+            return;
+        }
+        if self.quiet {
             return;
         }
         eprintln!(

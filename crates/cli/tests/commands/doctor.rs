@@ -29,6 +29,7 @@ fn a_healthy_store_is_ok() {
         "leases",
         "workers",
         "finished",
+        "tasks",
         "history",
     ] {
         assert_eq!(

@@ -197,6 +197,56 @@ fn the_guide_names_every_field() {
 }
 
 #[test]
+fn steps_of_all_attempts_are_shown_with_how_they_ended() {
+    let world = World::new();
+    let submit = ["task", "submit", "q", "k", "hello", "--key", "one"];
+    world.run(&submit).ended(0);
+    assert!(
+        world
+            .run(&["task", "steps", "key:one"])
+            .ended(0)
+            .out
+            .is_empty()
+    );
+    let script =
+        "cat; echo retry-after 0s > $PLIMSOLL_CONTROL; [ $PLIMSOLL_ATTEMPT = 2 ] || exit 7";
+    let work = [
+        "work",
+        "--queue",
+        "q",
+        "--until-empty",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    world.run(&work).ended(0);
+    let steps = world.run(&["task", "steps", "key:one", "--json"]);
+    let steps = steps.ended(0).objects();
+    let ends: Vec<_> = (steps.iter())
+        .map(|step| {
+            (
+                step["step_id"].clone(),
+                step["exit_code"].clone(),
+                step["success"].clone(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("attempt-1".into(), 7.into(), false.into()),
+        ("attempt-2".into(), 0.into(), true.into()),
+    ];
+    assert_eq!(ends, expected);
+    assert_eq!(steps[1]["stdout"], "hello");
+    let table = world.run(&["task", "steps", "key:one"]).ended(0).out;
+    let states: Vec<_> = (table.lines())
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .collect();
+    assert_eq!(states, ["STATE", "failed", "done"]);
+    world.run(&["task", "steps", "key:two"]).ended(3);
+}
+
+#[test]
 fn a_store_that_is_not_there_is_not_made_by_who_looks() {
     let world = World::new();
     for command in ["task list", "queue list", "doctor", "task show key:x"] {

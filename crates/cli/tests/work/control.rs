@@ -23,7 +23,7 @@ async fn a_command_knows_its_task() {
     };
     let task = task
         .key(IdempotencyKey::new("order 7").unwrap())
-        .trace(trace);
+        .trace(format!("{trace} vendor=1"));
     let full = world
         .add(task.attempt_timeout(Duration::from_secs(60)))
         .await;
@@ -32,7 +32,8 @@ async fn a_command_knows_its_task() {
     // A worker that is run by another one must not hand on what is not its.
     let mut work = world.work(work, &["env"]);
     work.env("PLIMSOLL_KEY", "stale")
-        .env("TRACEPARENT", "stale");
+        .env("TRACEPARENT", "stale")
+        .env("TRACESTATE", "stale");
     work.env("PLIMSOLL_CHECKPOINT", "stale")
         .env("PLIMSOLL_DEADLINE", "stale");
     assert!(work.status().unwrap().success());
@@ -53,6 +54,7 @@ async fn a_command_knows_its_task() {
         format!("PLIMSOLL_DEADLINE={}", claimed / 1_000_000 + 60),
         format!("PLIMSOLL_TRACEPARENT={trace}"),
         format!("TRACEPARENT={trace}"),
+        "TRACESTATE=vendor=1".into(),
     ] {
         assert!(seen.contains(&expected), "{expected} in {seen:#?}");
     }
@@ -64,7 +66,9 @@ async fn a_command_knows_its_task() {
             "{bare:#?}"
         );
     }
-    assert!(!bare.iter().any(|line| line.starts_with("TRACEPARENT=")));
+    for missing in ["TRACEPARENT=", "TRACESTATE="] {
+        assert!(!bare.iter().any(|line| line.starts_with(missing)));
+    }
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ async fn a_command_that_does_not_finish_while_its_worker_drains_runs_again() {
     worker.signal(Signal::TERM);
     let summary = worker.event("summary");
     assert_eq!(summary["done"]["interrupted"], 1, "{summary}");
-    assert_eq!(worker.end(), 3);
+    assert_eq!(worker.end(), 12);
     assert_gone(&pids);
     let task = world.get(id).await;
     assert_eq!((task.status, task.failures), (Status::Pending, 0));
@@ -109,7 +109,7 @@ async fn a_second_signal_does_not_wait() {
     worker.signal(Signal::INT);
     worker.event("note");
     worker.signal(Signal::TERM);
-    assert_eq!(worker.end(), 3);
+    assert_eq!(worker.end(), 12);
     assert_gone(&pids);
     let task = world.get(id).await;
     assert_eq!((task.status, task.failures), (Status::Pending, 0));

@@ -93,7 +93,7 @@ async fn a_program_that_is_not_there_is_noticed_before_anything_is_claimed() {
     std::fs::write(world.path().join("text"), "no program").unwrap();
     for program in ["no-such-program", "./no-such-program", "./text", "/"] {
         let output = world.work(&["--until-empty"], &[program]).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{program}");
+        assert_eq!(output.status.code(), Some(2), "{program}");
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(
             said.contains(program) && said.contains("no such program"),

@@ -63,7 +63,7 @@ async fn due_is_cut_at_its_limit_and_says_so(w: World) -> Result<()> {
     let expected = Swept {
         promoted: 2,
         expired: 1,
-        exhausted: 1,
+        failed: 1,
         records: 2,
         more: true,
         ..Swept::default()

@@ -100,7 +100,7 @@ async fn a_sweep_decides_everything_that_is_due_and_nothing_twice(w: World) -> R
     let expected = Swept {
         promoted: 1,
         expired: 1,
-        exhausted: 1,
+        failed: 1,
         records: 1,
         ..Swept::default()
     };

@@ -23,8 +23,10 @@ pub struct Swept {
     pub promoted: u64,
     /// Attempts that were ended because their time ran out.
     pub expired: u64,
-    /// Of these, the last of their tasks: those have failed for good.
-    pub exhausted: u64,
+    /// Of these, after which the task has failed for good.
+    pub failed: u64,
+    /// Of these, after which the task is cancelled, as somebody had asked for.
+    pub cancelled: u64,
     /// Records that expired.
     pub records: u64,
     /// Groups that were tallied.
@@ -127,7 +129,6 @@ pub trait StoreExt: Store {
             let expire = due.expired.into_iter().map(expire);
             let records = due.records.into_iter().map(Write::ExpireRecord);
             let groups = due.groups.into_iter().map(Write::Tally);
-            let mut exhausted = 0;
             for (writes, counter) in [
                 (promote.collect::<Vec<_>>(), &mut swept.promoted),
                 (expire.collect(), &mut swept.expired),
@@ -144,13 +145,17 @@ pub trait StoreExt: Store {
                     match result {
                         Ok(receipt) => {
                             *counter += u64::from(acted(&receipt));
-                            exhausted += u64::from(failed(&receipt));
+                            match status(&receipt) {
+                                Some(Status::Failed) => swept.failed += 1,
+                                Some(Status::Cancelled) => swept.cancelled += 1,
+                                Some(_) | None => {}
+                            }
                         }
                         Err(error) => swept.errors.push(error),
                     }
                 }
             }
-            Ok(Swept { exhausted, ..swept })
+            Ok(swept)
         })
     }
 }
@@ -165,9 +170,12 @@ fn acted(receipt: &Receipt) -> bool {
     }
 }
 
-fn failed(receipt: &Receipt) -> bool {
-    let changed = receipt.outcomes.first();
-    matches!(changed, Some(Outcome::Changed { status, .. }) if *status == Status::Failed)
+/// What a task has become.
+fn status(receipt: &Receipt) -> Option<Status> {
+    match receipt.outcomes.first() {
+        Some(Outcome::Changed { status, .. }) => Some(*status),
+        Some(_) | None => None,
+    }
 }
 
 fn unanswered() -> Error {

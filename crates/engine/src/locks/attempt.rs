@@ -28,6 +28,8 @@ pub(super) struct Attempt {
     keys: Keys,
     holder: Holder,
     spawner: Spawner,
+    /// When it began.
+    since: Duration,
     place: Option<InLine>,
     /// It may have the lock, for all it knows.
     unsure: bool,
@@ -54,6 +56,7 @@ impl Attempt {
             holder: Holder(lock.locks.engine.ids().request()),
             lock: lock.clone(),
             spawner: Spawner::current(),
+            since: lock.locks.engine.clock().monotonic(),
             place: None,
             unsure: false,
         })
@@ -189,6 +192,9 @@ impl Attempt {
 
     fn have(&mut self, token: Token, sent: Duration, told: bool) -> LockGuard {
         self.unsure = false;
+        let engine = &self.locks().engine;
+        let took = engine.clock().monotonic().saturating_sub(self.since);
+        engine.telemetry().locks.acquired(took);
         let waited = self.place.take().is_some();
         let (lock, keys) = (&self.lock, self.keys.clone());
         LockGuard::new(lock, keys, self.holder, token, sent)

@@ -59,8 +59,9 @@ impl Tenure {
         }
     }
 
-    fn end(&self) {
-        self.trust.send_modify(|trust| trust.over = true);
+    /// Ends it. Answers whether it had not ended before.
+    fn end(&self) -> bool {
+        (self.trust).send_if_modified(|trust| !std::mem::replace(&mut trust.over, true))
     }
 
     fn renewed(&self, sent: Duration, ttl: Duration) {
@@ -143,11 +144,12 @@ impl LockGuard {
     /// Releases the lock, to the first in line if somebody waits; `lock_not_held` if it was not
     /// held any more: then another may have had it meanwhile.
     pub async fn release(mut self) -> Result<()> {
-        self.tenure.end();
+        let had = self.tenure.end();
         let (keys, holder) = (self.tenure.keys.clone(), self.holder);
         let answer = self.locks.give_up(&keys, holder, self.waited_for).await;
         // From here on, there is nothing left to do when it is dropped.
         self.spawner = None;
+        self.locks.released(had, &answer);
         answer
     }
 
@@ -183,17 +185,28 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        self.tenure.end();
+        let had = self.tenure.end();
         let Some(spawner) = self.spawner.take() else {
             return;
         };
         let (locks, keys) = (self.locks.clone(), self.tenure.keys.clone());
         let (holder, waited_for) = (self.holder, self.waited_for);
         spawner.spawn(async move {
-            if let Err(error) = locks.give_up(&keys, holder, waited_for).await {
+            let answer = locks.give_up(&keys, holder, waited_for).await;
+            locks.released(had, &answer);
+            if let Err(error) = answer {
                 tracing::warn!(%error, "a lock was dropped and could not be released");
             }
         });
+    }
+}
+
+impl Locks {
+    /// Notes that a lock was lost, if its holder relied on it until it was released.
+    fn released(&self, had: bool, answer: &Result<()>) {
+        if had && matches!(answer, Err(error) if error.code() == "lock_not_held") {
+            self.engine.telemetry().locks.lost();
+        }
     }
 }
 
@@ -216,7 +229,11 @@ impl Renewer {
         tokio::select! {
             biased;
             () = ended => {}
-            () = self.keep() => self.tenure.end(),
+            () = self.keep() => {
+                if self.tenure.end() {
+                    self.locks.engine.telemetry().locks.lost();
+                }
+            }
         }
     }
 

@@ -71,7 +71,12 @@ impl Locks {
             };
             let commit = commit.id(self.engine.ids().commit());
             let error = match self.commit(commit).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    if first.is_some() {
+                        self.engine.telemetry().locks.handed_over();
+                    }
+                    return Ok(());
+                }
                 Err(error) => error,
             };
             match refused_by(&error) {

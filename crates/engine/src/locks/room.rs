@@ -16,7 +16,7 @@ type Line = Arc<tokio::sync::Mutex<()>>;
 /// The store that locks are on, shared by all clients of an engine.
 #[derive(Debug)]
 pub(crate) struct Room {
-    pub(super) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     pub(super) watch: Arc<Watch>,
     lines: Mutex<BTreeMap<Name, (Line, usize)>>,
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::info::{KEPT, Load, Profile, WorkerStatus, status_field};
 use super::key_of;
 use crate::Engine;
+use crate::telemetry::Heartbeat;
 use crate::worker::{Stats, Stop};
 
 /// How long a worker that has ended waits for the store to take note of it.
@@ -145,6 +146,12 @@ impl Presence {
 
     /// Says once that the store does not take it, and once that it does again.
     fn note(&mut self, done: Option<Result<()>>) {
+        let what = match &done {
+            Some(Ok(())) => Heartbeat::Taken,
+            Some(Err(_)) => Heartbeat::Refused,
+            None => Heartbeat::Unanswered,
+        };
+        self.engine.telemetry().records.heartbeat(what);
         let worker = &self.id;
         match (done, self.troubled) {
             (Some(Ok(())), true) => tracing::info!(%worker, "registered again"),

@@ -7,6 +7,7 @@
 
 mod pace;
 mod pass;
+mod term;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub struct Sweeper {
     retention: Retention,
     sink: Option<Arc<dyn Sink>>,
     leads: bool,
+    /// How long a leader that died is waited for.
+    term: Duration,
     observer: Option<Observer>,
 }
 
@@ -66,6 +69,7 @@ impl Sweeper {
             retention: Retention::default(),
             sink: None,
             leads: true,
+            term: term::TERM,
             observer: None,
         }
     }
@@ -113,10 +117,18 @@ impl Sweeper {
         self
     }
 
-    /// Whether it may lead, which is the default. One that only follows looks for what is due each
-    /// interval, in case the leader hangs, and leaves all else to it.
+    /// Whether it may lead, which is the default: of all sweepers of a namespace that may, one does,
+    /// by the lock `plimsoll.sweeper`. The others look for what is due each interval, in case the
+    /// leader hangs, and leave all else to it.
     pub fn leads(mut self, leads: bool) -> Self {
         self.leads = leads;
+        self
+    }
+
+    /// Waits this long for a leader that died, 30 s if not said otherwise. As long as it leads, this is
+    /// what others wait when it dies.
+    pub fn term(mut self, term: Duration) -> Self {
+        self.term = term;
         self
     }
 
@@ -141,49 +153,6 @@ impl Sweeper {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Sweeps until it is dropped or the store is closed.
-    pub async fn run(self) {
-        loop {
-            let closed = match self.elect().await {
-                Some(term) => self.lead(term).await,
-                None => self.follow().await,
-            };
-            if closed {
-                return;
-            }
-        }
-    }
-
-    /// Asks to lead. One leader is enough, and saves the others the work; two do no harm.
-    async fn elect(&self) -> Option<Term> {
-        self.leads.then_some(Term)
-    }
-
-    /// Does everything when it is due, until the term is over. Answers whether the store was closed.
-    async fn lead(&self, term: Term) -> bool {
-        tokio::select! {
-            biased;
-            () = self.decide() => true,
-            () = self.watch() => true,
-            () = self.tidy() => true,
-            () = term.over() => false,
-        }
-    }
-
-    /// Looks once for what a leader that hangs has left, and waits. Answers whether the store was
-    /// closed.
-    async fn follow(&self) -> bool {
-        let mut pass = Pass::default();
-        match self.sweep_once().await {
-            Ok(swept) => pass.swept(swept),
-            Err(Error::Closed) => return true,
-            Err(error) => pass.trouble(Part::Due, None, error),
-        }
-        self.report(&pass);
-        self.engine.clock().sleep(self.interval).await;
-        false
     }
 
     /// Marks workers as offline, until the store is closed.
@@ -282,16 +251,6 @@ impl Sweeper {
                 }
             }
         }
-    }
-}
-
-/// The time for which a sweeper leads.
-struct Term;
-
-impl Term {
-    /// Waits until somebody else may lead.
-    async fn over(&self) {
-        std::future::pending().await
     }
 }
 

@@ -23,8 +23,10 @@ pub struct Pass {
     pub promoted: u64,
     /// Attempts that were ended because their time ran out.
     pub expired: u64,
-    /// Of these, the last of their tasks: those have failed for good.
-    pub exhausted: u64,
+    /// Of these, after which the task has failed for good.
+    pub failed: u64,
+    /// Of these, after which the task is cancelled, as somebody had asked for.
+    pub cancelled: u64,
     /// Records that expired.
     pub records: u64,
     /// Groups that were tallied.
@@ -111,7 +113,8 @@ impl Pass {
     pub(super) fn swept(&mut self, swept: Swept) {
         self.promoted += swept.promoted;
         self.expired += swept.expired;
-        self.exhausted += swept.exhausted;
+        self.failed += swept.failed;
+        self.cancelled += swept.cancelled;
         self.records += swept.records;
         self.groups += swept.groups;
         self.more |= swept.more;
@@ -134,7 +137,8 @@ impl Pass {
     pub(super) fn then(&mut self, next: Self) {
         self.promoted += next.promoted;
         self.expired += next.expired;
-        self.exhausted += next.exhausted;
+        self.failed += next.failed;
+        self.cancelled += next.cancelled;
         self.records += next.records;
         self.groups += next.groups;
         self.offline += next.offline;
@@ -213,12 +217,15 @@ impl Sweeper {
         let commits = commits.map(|commit| Ok::<Commit, Error>(commit?));
         let tasks = Tasks::new(self.engine.clone());
         let answers = tasks.commit_all(commits).await;
+        let mut offline = 0;
         for (worker, answer) in stale.iter().zip(answers) {
             match was_marked(answer.map(drop)) {
-                Ok(marked) => pass.offline += u64::from(marked),
+                Ok(marked) => offline += u64::from(marked),
                 Err(error) => pass.trouble(Part::Workers, Some(worker.id.to_string()), error),
             }
         }
+        pass.offline += offline;
+        self.engine.telemetry().marked_offline(offline);
     }
 
     pub(super) async fn archive(&self, pass: &mut Pass) {
@@ -236,6 +243,8 @@ impl Sweeper {
                     continue;
                 }
             };
+            let records = &self.engine.telemetry().records;
+            records.archived(moved.tasks, moved.left.len());
             pass.archived += moved.tasks;
             pass.more |= moved.more;
             for (task, error) in moved.left {
@@ -247,15 +256,20 @@ impl Sweeper {
     pub(super) async fn remove(&self, pass: &mut Pass) {
         let step = self.retention.step(self.limit);
         match self.engine.store().compact(step).await {
-            Ok(done) => pass.removed(done),
+            Ok(done) => {
+                self.engine.telemetry().compacted(&done);
+                pass.removed(done);
+            }
             Err(error) => pass.trouble(Part::Retention, None, error),
         }
     }
 
     /// One pass of bounded size over what is due alone.
     pub async fn sweep_once(&self) -> plimsoll_core::Result<Swept> {
-        (self.engine.store())
+        let swept = (self.engine.store())
             .sweep(self.limit, self.engine.ids())
-            .await
+            .await;
+        self.engine.telemetry().swept(swept.as_ref().ok());
+        swept
     }
 }

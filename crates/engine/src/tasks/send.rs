@@ -22,9 +22,12 @@ struct Call {
 
 impl Tasks {
     /// Makes one commit, which must be safe to repeat.
-    pub(super) async fn commit(&self, commit: Commit) -> Result<Receipt> {
-        let store = self.store();
-        self.patiently(|| store.commit_one(commit.clone())).await
+    pub(super) async fn commit(&self, mut commit: Commit) -> Result<Receipt> {
+        let (store, telemetry) = (self.store(), self.engine.telemetry());
+        telemetry.carry(&mut commit.writes);
+        let receipt = (self.patiently(|| store.commit_one(commit.clone()))).await?;
+        telemetry.committed(&commit, &receipt);
+        Ok(receipt)
     }
 
     /// Makes a commit with one write and an id: a repeat answers what the first one did.
@@ -47,7 +50,10 @@ impl Tasks {
         let mut call = Call::default();
         for commit in commits {
             let commit = match commit {
-                Ok(commit) => commit,
+                Ok(mut commit) => {
+                    self.engine.telemetry().carry(&mut commit.writes);
+                    commit
+                }
                 Err(error) => {
                     answers.push(Err(error));
                     continue;
@@ -93,7 +99,12 @@ impl Tasks {
                         lost.push((place, commit));
                         Err(after(answer, error).into())
                     }
-                    result => result,
+                    result => {
+                        if let Ok(receipt) = &result {
+                            self.engine.telemetry().committed(&commit, receipt);
+                        }
+                        result
+                    }
                 };
                 *answer = result;
             }

@@ -11,6 +11,7 @@ use plimsoll_core::{Fence, Name, Result};
 
 use super::States;
 use super::lease::Lease;
+use super::phase::Phases;
 use crate::Engine;
 use crate::tasks::{Hold, JobLog, NewStep};
 
@@ -91,6 +92,8 @@ struct Inner {
     log: JobLog,
     lease: Lease,
     states: Arc<States>,
+    /// `None`: nobody listens.
+    phases: Option<Arc<Phases>>,
 }
 
 impl Context {
@@ -100,6 +103,7 @@ impl Context {
         holder: Holder,
         lease: Lease,
         states: Arc<States>,
+        phases: Option<Arc<Phases>>,
     ) -> Self {
         let hold = Hold::leased(engine.tasks(), holder, lease.clone());
         let log = JobLog::new(hold, task.stage.clone());
@@ -109,6 +113,7 @@ impl Context {
                 log,
                 lease,
                 states,
+                phases,
             }),
         }
     }
@@ -194,9 +199,28 @@ impl Context {
     }
 
     /// Moves the task to a stage: see [`Hold::stage`]. What was logged before has the stage before.
+    /// What the handler does from then on is inside a span `phase` of that name, until the next
+    /// stage or the end.
     pub async fn stage(&self, stage: Name) -> Result<()> {
+        self.move_to(&stage).await?;
+        if let Some(phases) = &self.inner.phases {
+            phases.enter(&stage).await;
+        }
+        Ok(())
+    }
+
+    /// Moves the task to a stage and runs something inside the span of that stage.
+    pub async fn in_stage<T>(&self, stage: Name, work: impl Future<Output = T>) -> Result<T> {
+        self.move_to(&stage).await?;
+        Ok(match &self.inner.phases {
+            Some(phases) => phases.during(&stage, work).await,
+            None => work.await,
+        })
+    }
+
+    async fn move_to(&self, stage: &Name) -> Result<()> {
         self.hold().stage(stage.clone()).await?;
-        self.inner.log.enter(stage);
+        self.inner.log.enter(stage.clone());
         Ok(())
     }
 

@@ -28,14 +28,17 @@ use super::desk::Desk;
 use super::discover::Discovery;
 use super::drain::Drain;
 use super::lease::Lease;
+use super::phase::Phases;
 use super::renewal::Renewing;
 use super::running::{Attempt, Hold};
 use super::settings::Settings;
 use super::settle::{Ended, Settling, settle};
 use super::stats::{Stats, Summary};
+use super::traced::{end, error, traced};
 use super::{Answer, HandlerService, States, Stop};
 use crate::Engine;
 use crate::spawn::spawn_into;
+use crate::telemetry::{AtWork, Quota};
 
 /// What a worker is made of.
 pub(super) struct Parts {
@@ -58,8 +61,11 @@ pub(super) type Flight<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) struct Driver {
     pub(super) parts: Parts,
+    pub(super) at_work: AtWork,
+    /// Failures that are worth a line.
+    failures: Quota,
     pub(super) desk: Desk,
-    handlers: JoinSet<(Attempt, Ended, Vec<NewLine>)>,
+    handlers: JoinSet<(Attempt, (Ended, Vec<NewLine>))>,
     pub(super) claims: Claims,
     /// The exchange under way. What it carries stays on the desk. It is never given up: a claim that
     /// arrives after its own repetition was answered would take tasks that nobody knows of.
@@ -82,7 +88,9 @@ impl Driver {
         let rest = parts.rest.as_ref();
         Self {
             discovery: rest.map(|(_, queues)| Discovery::new(queues.clone(), &parts.lanes)),
+            at_work: AtWork::new(parts.engine.telemetry().clone(), &parts.id.name),
             parts,
+            failures: Quota::default(),
             desk: Desk::default(),
             handlers: JoinSet::new(),
             claims: Claims::new(),
@@ -102,12 +110,18 @@ impl Driver {
             self.parts.engine.store().clone(),
             self.parts.engine.clock().clone(),
         );
+        let (worker_id, settings) = (self.parts.id.name.clone(), &self.parts.settings);
+        let (lanes, concurrency) = (self.parts.lanes.len(), settings.concurrency);
+        tracing::info!(%worker_id, lanes, concurrency, "the worker begins");
         let mut hints = store.wakeups();
         let mut timer: Option<(Duration, Sleep)> = None;
         loop {
             let now = clock.monotonic();
             self.woken(&hints.take(), now);
             let told = *stop.borrow_and_update();
+            if told != Stop::Go && self.drain.is_none() {
+                tracing::info!(%worker_id, running = self.desk.running.len(), "the worker drains");
+            }
             let settings = &self.parts.settings;
             Drain::obey(&mut self.drain, told, &mut self.desk, settings, now);
             self.act(now);
@@ -138,7 +152,7 @@ impl Driver {
                 Some(ended) = self.handlers.join_next() => {
                     let mut ended = Some(ended);
                     while let Some(result) = ended {
-                        if let Ok((attempt, how, lines)) = result {
+                        if let Ok((attempt, (how, lines))) = result {
                             self.ended(attempt, how, lines, clock.monotonic());
                         }
                         ended = self.handlers.try_join_next();
@@ -179,6 +193,7 @@ impl Driver {
             return;
         };
         let backoff = self.parts.backoffs.get(kind).cloned();
+        let phases = Phases::open(&self.parts.engine, &hold);
         let (signal, heard) = watch::channel(Signal::default());
         let context = Context::new(
             self.parts.engine.clone(),
@@ -189,20 +204,41 @@ impl Driver {
                 signal: heard.clone(),
             },
             self.parts.states.clone(),
+            phases.clone(),
         );
+        let waited = self.parts.engine.clock().now().since(hold.task.runnable_at);
+        self.at_work.started(&hold.task.spec.lane, waited);
         let id = hold.attempt();
         self.desk.started(hold, signal, now, &self.parts.settings);
         self.parts.stats.count(|counters| &counters.started);
-        spawn_into(&mut self.handlers, async move {
-            let (ended, lines) = attempt(service, context, backoff, heard).await;
-            (id, ended, lines)
-        });
+        match phases {
+            None => spawn_into(&mut self.handlers, async move {
+                (id, attempt(service, context, backoff, heard).await)
+            }),
+            Some(phases) => {
+                let telemetry = self.parts.engine.telemetry().clone();
+                // A future that is handed around by value would be copied each time.
+                let work = Box::pin(attempt(service, context, backoff, heard.clone()));
+                spawn_into(&mut self.handlers, async move {
+                    (id, traced(telemetry, phases, heard, work).await)
+                });
+            }
+        }
     }
 
     fn ended(&mut self, attempt: Attempt, mut ended: Ended, lines: Vec<NewLine>, now: Duration) {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
+        let took = now.saturating_sub(running.since);
+        let lane = &running.hold.task.spec.lane;
+        self.at_work.ended(lane, end(&ended), took);
+        if let Some(error) = error(&ended, running.cut.as_ref())
+            && let Some(held_back) = self.failures.admit(now)
+        {
+            let (job_id, worker_id) = (running.hold.holder.task, &self.parts.id.name);
+            tracing::warn!(%job_id, %worker_id, %lane, error, held_back, "an attempt failed");
+        }
         if self.parts.limits.contains_key(running.hold.kind()) {
             // Its kind was left out of claims while it was at its limit.
             self.claims.wake();
@@ -224,7 +260,8 @@ impl Driver {
             engine.pin_lifecycles(&mut completion.with);
         }
         let settling = settle(&running, ended, lease_over, engine.ids());
-        let settling = settling.after(lines, engine.ids());
+        let mut settling = settling.after(lines, engine.ids());
+        settling.took = Some(took);
         if settling.is_overdue() {
             self.desk.owe_at(running.hold.overdue_at(), settling);
         } else {
@@ -292,9 +329,12 @@ impl Driver {
             stats.count(|counters| &counters.interrupted);
         }
         stats.running(0);
+        let (worker_id, done) = (&self.parts.id.name, stats.summary());
+        let (completed, failed, unsettled) = (done.completed, done.failed, done.unsettled);
+        tracing::info!(%worker_id, completed, failed, unsettled, "the worker has ended");
         match self.fatal {
             Some(error) => Err(error),
-            None => Ok(stats.summary()),
+            None => Ok(done),
         }
     }
 }

@@ -75,24 +75,38 @@ impl Driver {
         }
         match trouble {
             Some(error) => self.trouble(error, now),
-            None => self.troubles = 0,
+            None => self.calm(),
+        }
+    }
+
+    /// The store answers.
+    fn calm(&mut self) {
+        if std::mem::take(&mut self.troubles) > 0 {
+            tracing::info!(worker_id = %self.parts.id.name, "the store answers again");
         }
     }
 
     /// The store is away, or will not have it.
     fn trouble(&mut self, error: Error, now: Duration) {
         if patience::is_passing(&error) || matches!(error, Error::Corrupt(_)) {
-            tracing::warn!(%error, "the store is in trouble: trying again");
+            // A store that stays away is worth fewer and fewer lines.
+            if self.troubles.saturating_add(1).is_power_of_two() {
+                let (worker_id, tries) = (&self.parts.id.name, self.troubles.saturating_add(1));
+                tracing::warn!(%worker_id, %error, tries, "the store is in trouble: trying again");
+            }
+            self.parts.engine.telemetry().troubles.increment(1);
             let (longest, ids) = (self.parts.settings.pause_max(), self.parts.engine.ids());
             self.pause_until = now + patience::pause(self.troubles, longest, ids);
             self.troubles = self.troubles.saturating_add(1);
         } else {
-            tracing::error!(%error, "the worker cannot go on");
+            tracing::error!(worker_id = %self.parts.id.name, %error, "the worker cannot go on");
             self.fatal = Some(error);
         }
     }
 
     fn settled(&mut self, settling: Settling, receipt: &Receipt, now: Duration) {
+        self.at_work
+            .settled(&settling.commit, receipt, settling.took);
         if let Some(discovery) = &mut self.discovery {
             discovery.doubt();
         }

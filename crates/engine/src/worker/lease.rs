@@ -52,7 +52,10 @@ impl Lease {
         let mut errors = 0;
         loop {
             let error = match engine.store().commit_one(commit.clone()).await {
-                Ok(receipt) => return Ok(receipt),
+                Ok(receipt) => {
+                    engine.telemetry().committed(&commit, &receipt);
+                    return Ok(receipt);
+                }
                 Err(error) => error,
             };
             let pause = patience::pause(errors, PAUSE_MAX, engine.ids());

@@ -22,11 +22,13 @@ mod extract;
 mod handler;
 mod lease;
 mod patience;
+mod phase;
 mod renewal;
 mod running;
 mod settings;
 mod settle;
 mod stats;
+mod traced;
 
 use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Error, Result};

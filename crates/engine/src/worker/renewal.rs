@@ -11,6 +11,7 @@ use super::Answer;
 use super::driver::{Driver, Flight};
 use super::running::attempt_of;
 use super::settle::Settling;
+use crate::telemetry::Renewed;
 
 /// A renewal under way.
 pub(super) struct Renewing {
@@ -29,11 +30,11 @@ impl Driver {
             return;
         }
         let longest = self.parts.settings.renewal_max();
-        if (self.renewing)
-            .take_if(|renewing| now >= renewing.sent + longest)
-            .is_some()
-        {
-            tracing::warn!("a renewal of leases is not answered: trying again");
+        if let Some(renewing) = (self.renewing).take_if(|renewing| now >= renewing.sent + longest) {
+            let worker_id = &self.parts.id.name;
+            tracing::warn!(%worker_id, "a renewal of leases is not answered: trying again");
+            let telemetry = self.parts.engine.telemetry();
+            telemetry.renewed(Renewed::Unanswered, renewing.holders.len());
         }
         if self.renewing.is_some() || self.desk.renew_at().is_none_or(|at| at > now) {
             return;
@@ -60,15 +61,18 @@ impl Driver {
         let Some(renewing) = self.renewing.take() else {
             return;
         };
+        let telemetry = self.parts.engine.telemetry();
         let settings = &self.parts.settings;
         let renewals = match answer {
             Ok(renewals) => renewals,
             Err(error) => {
-                tracing::warn!(%error, "leases cannot be renewed: trying again");
+                let (worker_id, leases) = (&self.parts.id.name, renewing.holders.len());
+                tracing::warn!(%worker_id, leases, %error, "leases cannot be renewed: trying again");
+                telemetry.renewed(Renewed::Unanswered, leases);
                 return self.desk.plan_renewal(settings, now + settings.lease / 20);
             }
         };
-        let (mut held, mut cancelled) = (BTreeSet::new(), Vec::new());
+        let (mut held, mut cancelled, mut lost) = (BTreeSet::new(), Vec::new(), 0);
         for (holder, renewal) in renewing.holders.into_iter().zip(renewals) {
             let attempt = attempt_of(&holder);
             match renewal {
@@ -77,8 +81,17 @@ impl Driver {
                     held.insert(attempt);
                     cancelled.push((attempt, reason));
                 }
-                Renewal::Lost(_) => self.desk.lose(attempt),
+                Renewal::Lost(_) => {
+                    lost += 1;
+                    self.desk.lose(attempt);
+                }
             }
+        }
+        telemetry.renewed(Renewed::Held, held.len().saturating_sub(cancelled.len()));
+        telemetry.renewed(Renewed::CancelRequested, cancelled.len());
+        telemetry.renewed(Renewed::Lost, lost);
+        if lost > 0 {
+            tracing::warn!(worker_id = %self.parts.id.name, lost, "leases are lost");
         }
         self.desk.renewed(&held, renewing.sent, settings);
         let cut_at = now + settings.cancel_grace;

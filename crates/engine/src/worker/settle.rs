@@ -28,6 +28,8 @@ pub(super) enum Ended {
 pub(super) struct Settling {
     pub(super) holder: Holder,
     pub(super) commit: Commit,
+    /// How long its handler ran, if one did.
+    pub(super) took: Option<Duration>,
     /// When the call was sent that claimed or renewed the task last.
     pub(super) renewed: Duration,
     /// The store said that somebody else has the task, or nobody: its lease is not renewed any more.
@@ -77,6 +79,7 @@ impl Settling {
         Self {
             holder: holder.clone(),
             commit: Commit::of(write),
+            took: None,
             renewed,
             lost: false,
             refused: false,
@@ -213,6 +216,7 @@ pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<S
     let instead = Settling::new(&settling.holder, answer, settling.renewed, ids);
     Some(Settling {
         refused: true,
+        took: settling.took,
         ..instead.after(settling.lines(), ids)
     })
 }

@@ -46,7 +46,7 @@ async fn everything(world: &World) -> Pass {
     Pass {
         promoted: 1,
         expired: 2,
-        exhausted: 1,
+        failed: 1,
         // The worker's record is a day old, too.
         records: 2,
         archived: 4,
@@ -93,7 +93,7 @@ async fn several_at_once_do_everything_once() {
         let sum = |count: fn(&Pass) -> u64| passes.iter().map(count).sum::<u64>();
         assert_eq!(sum(|pass| pass.promoted), expected.promoted);
         assert_eq!(sum(|pass| pass.expired), expected.expired);
-        assert_eq!(sum(|pass| pass.exhausted), expected.exhausted);
+        assert_eq!(sum(|pass| pass.failed), expected.failed);
         assert_eq!(sum(|pass| pass.records), expected.records);
         assert_eq!(sum(|pass| pass.archived), expected.archived);
         assert_eq!(sum(|pass| pass.removed.tasks), 2);

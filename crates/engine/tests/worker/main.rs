@@ -25,3 +25,4 @@ mod rest;
 mod setup;
 mod signals;
 mod sweeper;
+mod troubles;

@@ -186,13 +186,43 @@ async fn ten_idle_workers_ask_little_of_the_store() {
         looks <= 60 && sweeps <= 60,
         "{looks} looks, {sweeps} sweeps"
     );
-    // Each is heard of every ten seconds.
-    assert_eq!(calls(Method::Commit), 60);
-    // Each looks twice a minute for workers that nobody has heard of, and once for what was kept
-    // long enough: to be archived, in each way to end, or to be removed.
-    assert_eq!((calls(Method::Ping), calls(Method::Scan)), (20, 20));
-    assert_eq!((calls(Method::List), calls(Method::Compact)), (30, 10));
-    assert_eq!(bench.calls.all(), looks + sweeps + 60 + 40 + 40);
+    // Each is heard of every ten seconds. The one that leads says so four times, and the others ask
+    // when its term would be over: at most four times each.
+    let asked = calls(Method::Commit) - 60 - 4;
+    assert!(asked <= 9 * 4, "{asked} asked to lead");
+    assert_eq!(calls(Method::Get), asked, "who leads, and until when");
+    // It looks twice for workers that nobody has heard of, and once for what was kept long enough: to
+    // be archived, in each way to end, or to be removed.
+    assert_eq!((calls(Method::Ping), calls(Method::Scan)), (2, 2));
+    assert_eq!((calls(Method::List), calls(Method::Compact)), (3, 1));
+    let counted = looks + sweeps + 64 + 2 * asked + 4 + 4;
+    assert_eq!(bench.calls.all(), counted);
+    assert!(counted <= 250, "{counted} calls");
+}
+
+#[tokio::test]
+async fn of_many_sweepers_one_follows_hints_and_another_takes_over_when_it_is_gone() {
+    let bench = Bench::new();
+    let mut sweepers: Vec<_> = (0..5).map(|_| bench.start_sweeper()).collect();
+    settle_down().await;
+    bench.pass(secs(20)).await;
+    bench.calls.reset();
+    for _ in 0..100 {
+        later(&bench, secs(3_600)).await;
+        bench.pass(millis(100)).await;
+    }
+    // One looks once a second at most, the others once in these ten seconds.
+    let looks = bench.calls.of(Method::Due);
+    assert!((5..=20).contains(&looks), "{looks} looks");
+    let led = bench.engine.locks().get("plimsoll.sweeper").await.unwrap();
+    // The first that was started leads.
+    sweepers.remove(0).abort();
+    bench.pass(secs(31)).await;
+    let leads = bench.engine.locks().get("plimsoll.sweeper").await.unwrap();
+    assert!(leads.unwrap().token > led.unwrap().token);
+    let id = later(&bench, secs(7)).await;
+    bench.pass(secs(7) + millis(200)).await;
+    assert_eq!(bench.get(id).await.status, Status::Pending, "on time");
 }
 
 #[tokio::test]
