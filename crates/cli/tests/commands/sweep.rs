@@ -46,6 +46,9 @@ fn a_sweeper_tells_what_each_pass_did_until_it_is_told_to_end() {
     assert_eq!(sweeper.wait().expect("it ends").code(), Some(0));
     let left = world.act(async |engine| engine.store().due(due()).await);
     assert!(left.expired.is_empty(), "{left:?}");
+    // It led, and another may do so at once.
+    let leader = world.act(async |engine| engine.locks().get("plimsoll.sweeper").await);
+    assert_eq!(leader, None);
 }
 
 fn due() -> plimsoll::store::Due {
