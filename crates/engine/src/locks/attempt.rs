@@ -123,7 +123,7 @@ impl Attempt {
         let taken = match step(stored, self.holder, in_line) {
             Step::Take => self.take(Guard::RecordAbsent(lock)).await?,
             Step::TakeReserved(at) => self.take(Guard::RecordAt(lock, at)).await?,
-            Step::Keep(token) => self.keep(token).await?,
+            Step::Keep(token, at) => self.keep(token, at).await?,
             Step::Enrol(_) if stand_in_line => {
                 self.unsure = false;
                 self.enrol().await?;
@@ -180,9 +180,13 @@ impl Attempt {
 
     /// Makes sure of a lock that it found itself to have, and of when that ends; `None`: it has
     /// not any more.
-    async fn keep(&mut self, token: Token) -> Result<Option<LockGuard>> {
+    async fn keep(&mut self, token: Token, at: Revision) -> Result<Option<LockGuard>> {
         let sent = self.locks().engine.clock().monotonic();
+        // As it was seen: if its time is over and an earlier call takes it once more, late, the
+        // token is another.
+        let as_seen = Guard::RecordAt(self.keys.lock.clone(), at);
         let renewal = self.keys.renewal(self.holder, self.lock.ttl, Some(token))?;
+        let renewal = renewal.guard(as_seen);
         match self.locks().commit(renewal).await {
             Ok(_) => Ok(Some(self.have(token, sent, true))),
             Err(error) if refused_by(&error).is_some() => Ok(None),

@@ -13,8 +13,8 @@ pub(super) enum Step {
     Take,
     /// Take it: it is reserved for this one, at this revision.
     TakeReserved(Revision),
-    /// It has it already: the answer was lost.
-    Keep(Token),
+    /// It has it already, at this revision: the answer was lost.
+    Keep(Token, Revision),
     /// Stand in line: another has it.
     Enrol(Stored),
     /// Wait: another has it, and this one stands in line.
@@ -26,7 +26,7 @@ pub(super) fn step(stored: Option<Stored>, me: Holder, in_line: bool) -> Step {
     match stored {
         None => Step::Take,
         Some(lock) if lock.holder == me && lock.reserved => Step::TakeReserved(lock.revision),
-        Some(lock) if lock.holder == me => Step::Keep(lock.token),
+        Some(lock) if lock.holder == me => Step::Keep(lock.token, lock.revision),
         Some(lock) if in_line => Step::Wait(lock),
         Some(lock) => Step::Enrol(lock),
     }
@@ -88,7 +88,8 @@ mod tests {
         for in_line in [false, true] {
             let step = |stored| step(stored, me, in_line);
             assert_eq!(step(None), Step::Take);
-            assert_eq!(step(Some(stored(me, false))), Step::Keep(Token::new(3)));
+            let held = Step::Keep(Token::new(3), Revision::new(5));
+            assert_eq!(step(Some(stored(me, false))), held);
             let mine = Step::TakeReserved(Revision::new(5));
             assert_eq!(step(Some(stored(me, true))), mine);
             for reserved in [false, true] {

@@ -20,15 +20,19 @@ impl Keys {
         Ok(Guard::Field(self.lock.clone(), field, holder))
     }
 
-    /// Prolongs the lock. The first renewal carries the token: the revision does not tell it any
-    /// more afterwards.
+    /// Prolongs the lock, but not what is only reserved: a place in the line that is written late may
+    /// be that of one who has had its turn. The first renewal carries the token: the revision does
+    /// not tell it any more afterwards.
     pub(super) fn renewal(
         &self,
         holder: Holder,
         ttl: Duration,
         token: Option<Token>,
     ) -> Result<Commit, Invalid> {
-        let mut commit = Commit::new().guard(self.held_by(holder)?);
+        let reserved = Name::new(stored::RESERVED)?;
+        let mut commit = Commit::new()
+            .guard(self.held_by(holder)?)
+            .guard(Guard::Field(self.lock.clone(), reserved, None));
         if let Some(token) = token {
             let merge = Merge::new(self.lock.clone()).set(stored::token(token)?);
             commit = commit.write(Write::Merge(merge));

@@ -26,7 +26,7 @@ const OWNER: &str = "owner";
 const SINCE: &str = "since";
 const METADATA: &str = "metadata";
 const TOKEN: &str = "token";
-const RESERVED: &str = "reserved";
+pub(super) const RESERVED: &str = "reserved";
 
 /// The keys of a lock.
 #[derive(Clone, Debug)]

@@ -3,11 +3,12 @@
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use plimsoll_core::Result;
 use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::store::{Commit, Guard, Put, Write};
+use plimsoll_core::{Result, StoreExt};
 use plimsoll_engine::locks::LockGuard;
 
-use crate::world::{Process, World, code, seconds};
+use crate::world::{Process, TTL, World, code, seconds};
 
 struct Scene {
     w: World,
@@ -185,6 +186,38 @@ async fn a_renewal_whose_answer_is_lost_is_repeated() -> Result<()> {
         guard.release().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn who_took_a_lock_twice_without_hearing_of_it_has_the_later_token() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    // Taken, but the answer is lost; what makes sure of it arrives when its time is over.
+    for fault in [
+        Fault::ErrorAfter,
+        Fault::Delay(seconds(0.0)),
+        Fault::Delay(seconds(40.0)),
+    ] {
+        a.plan.next(Method::Commit, fault);
+    }
+    let waiting = a.waits("a", "ada");
+    w.pass(seconds(1.0)).await;
+    let [taken] = &w.records().await[..] else {
+        panic!("there is more than the lock");
+    };
+    w.pass(seconds(35.0)).await;
+    let between = b.locks.lock("a").try_acquire().await?;
+    let token = between.token();
+    between.release().await?;
+    // The first call reaches the store once more, late.
+    let put = Put::new(taken.key.clone(), taken.fields.clone()).ttl(TTL);
+    let again = Commit::of(Write::Put(put)).guard(Guard::RecordAbsent(taken.key.clone()));
+    w.store().commit_one(again).await?;
+    let (_, guard) = w.time(waiting).await;
+    let guard = guard?;
+    assert!(guard.token() > token, "{} after {token}", guard.token());
+    assert_eq!(b.locks.get("a").await?.unwrap().token, guard.token());
+    guard.release().await
 }
 
 #[tokio::test]

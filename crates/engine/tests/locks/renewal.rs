@@ -1,8 +1,9 @@
 //! Renewing, and being told when that was in vain.
 
-use plimsoll_core::Result;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::store::{Commit, Put, Write};
+use plimsoll_core::{Key, Result, StoreExt};
 
 use crate::world::{TTL, World, code, seconds, spawn};
 
@@ -70,6 +71,24 @@ async fn a_renewal_by_a_stale_holder_changes_nothing_and_tells_it() -> Result<()
     assert_eq!(w.records().await, before);
     assert!(next.is_held());
     Ok(())
+}
+
+#[tokio::test]
+async fn a_renewal_does_not_prolong_what_is_only_reserved() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let stale = a.locks.lock("a").ttl(seconds(3.0)).acquire().await?;
+    // A place in the line that it had before it got the lock is written late.
+    let lock = w.records().await.remove(0);
+    let holder = String::from_utf8_lossy(lock.field("holder").unwrap()).into_owned();
+    let place = Key::new(format!("plimsoll.lock-waiters.1.a.{:020}.{holder}", 1))?;
+    let put = Put::new(place, lock.fields).ttl(TTL);
+    w.store().commit_one(Commit::of(Write::Put(put))).await?;
+    assert!(b.locks.break_lock("a").await?.is_some());
+    assert!(b.locks.get("a").await?.unwrap().reserved);
+    w.pass(seconds(2.5)).await;
+    assert!(!stale.is_held());
+    b.locks.lock("a").try_acquire().await?.release().await
 }
 
 #[tokio::test]
