@@ -6,8 +6,9 @@ use std::time::Duration;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::{Ids, Invalid, Result, Store};
 use plimsoll_engine::tasks::Retries;
-use plimsoll_engine::{Engine, Tasks, group_commit};
+use plimsoll_engine::{Engine, Locks, Tasks, group_commit};
 
+use crate::actors::locker::{Rounds, contend};
 use crate::actors::orders::Orders;
 use crate::actors::submitter::{ToDo, submit};
 use crate::actors::subscriber::{Bookmark, follow};
@@ -28,6 +29,7 @@ pub(crate) enum Role {
     Operator,
     Compactor,
     Subscriber(Arc<Bookmark>),
+    Locker(Arc<Rounds>),
 }
 
 /// A process, alive or not.
@@ -96,7 +98,8 @@ impl Process {
     }
 
     /// It is gone, with everything that was in its memory.
-    pub(crate) fn die(&mut self, start_at: Option<Duration>) {
+    pub(crate) fn die(&mut self, world: &World, start_at: Option<Duration>) {
+        world.checker().died(&self.name);
         self.life = None;
         self.leave_alone();
         self.resume_at = None;
@@ -183,6 +186,7 @@ impl Part {
         let station = Station {
             world: self.world,
             tasks: Tasks::new(engine.clone()).with_retries(retries),
+            locks: Locks::new(engine.clone()).with_retries(retries),
             engine,
             dice: self.dice,
             doom: self.doom,
@@ -208,6 +212,7 @@ async fn act(role: Role, first: bool, station: Station) -> Result<()> {
         Role::Operator => operator::meddle(station).await,
         Role::Compactor => housekeeping::compact(station).await,
         Role::Subscriber(bookmark) => follow(station, bookmark).await,
+        Role::Locker(rounds) => contend(station, rounds).await,
     }
 }
 
@@ -227,6 +232,10 @@ pub(crate) fn cast(seed: u64, world: &World) -> Result<Vec<Process>, Invalid> {
     }
     for number in 1..=profile.sweepers {
         roles.push((format!("sweeper{number}"), Role::Sweeper));
+    }
+    for number in 1..=profile.lockers {
+        let role = Role::Locker(Arc::new(Rounds::new(profile.rounds)));
+        roles.push((format!("locker{number}"), role));
     }
     for (name, slow) in [("reader", false), ("slow reader", true)] {
         let role = Role::Subscriber(Arc::new(Bookmark::new(slow, slow)));

@@ -2,8 +2,8 @@
 //! one seed.
 //!
 //! # How it works
-//! - Everything runs on one thread. Each process (a worker, a submitter, a sweeper, an operator, a
-//!   reader of the history, a compactor) has a runtime of its own and gets turns, in an order that
+//! - Everything runs on one thread. Each process (a worker, a submitter, a sweeper, a locker, an
+//!   operator, a reader of the history, a compactor) has a runtime of its own and gets turns, in an order that
 //!   the seed decides. When nobody has anything to do, time leaps to the next moment at which
 //!   somebody has.
 //! - Between each process and the store is a wire: calls take time, fail before or after they are
@@ -18,6 +18,11 @@
 //!   up on, a submitter submits again, and an operator forgets. Submitters wait for some of their
 //!   tasks while they go on, begin again after a crash, and lose patience now and then.
 //! - Workers have backoff functions for some of their kinds.
+//! - Lockers contend for a few locks: they try, wait, wait for a while, lose patience, and write under
+//!   what they have to something that refuses tokens lower than it has seen. An operator takes locks
+//!   away. Each has so many rounds to go, the last of them when it is calm.
+//! - Some tasks had ended long before: they go to the archive in the storm, while operators have
+//!   some of them run again.
 //! - Checkers take no part: they see the history, what reads answer, and what actors asked and were
 //!   told. The rules are listed in the module `check`.
 //! - Bugs on purpose ([`Planted`]) show that the checkers see something.
@@ -27,10 +32,11 @@
 //! - Threads: what two threads of one process do at the very same time.
 //! - A claim that arrives after its own repetition was answered with nothing: the port does not
 //!   promise that it takes nothing then.
-//! - Deletion and arrivals, groups in groups, layers, signals, and clocks that run at different speeds.
+//! - Deletion by operators, arrivals, groups in groups, layers, signals, and clocks that run at different speeds.
 //! - Of the client: what it claims and holds, its bulk verbs and its pages. Groups, and tasks that are
 //!   submitted together or not at all, go to the store in commits that submitters repeat themselves.
 //! - When a backoff function says that a task is tried again.
+//! - Elections, but for the one that sweepers hold; locks on a store of their own; archives elsewhere.
 //! - How many calls an actor makes: one that asks the store far too often breaks no rule here.
 //! - Leases while the clock jumps: what handlers rely on is not checked in runs with jumps.
 //!
@@ -58,6 +64,6 @@ mod trace;
 mod wire;
 mod world;
 
-pub use check::Violation;
+pub use check::{Figures, Violation};
 pub use planted::Planted;
 pub use run::{Options, Outcome, run};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_sim::{Options, Outcome, Planted, run};
+use plimsoll_sim::{Figures, Options, Outcome, Planted, run};
 
 /// Simulates the engine in virtual time, with faults, and checks what must hold.
 #[derive(Debug, Parser)]
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         }
     }
     println!("{}", tally.words(clock.monotonic()));
+    println!("{:?}", tally.figures);
     ExitCode::SUCCESS
 }
 
@@ -76,6 +77,7 @@ struct Tally {
     tasks: usize,
     turns: u64,
     lasted: Duration,
+    figures: Figures,
 }
 
 impl Tally {
@@ -84,6 +86,7 @@ impl Tally {
         self.tasks += outcome.tasks;
         self.turns += outcome.turns;
         self.lasted += outcome.lasted;
+        self.figures += outcome.figures;
     }
 
     fn words(&self, took: Duration) -> String {

@@ -1,6 +1,9 @@
 //! What a seed draws: how large the world is, and how bad its weather.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use plimsoll_core::task::Status;
 
 use crate::dice::Dice;
 
@@ -10,6 +13,11 @@ pub(crate) struct Profile {
     pub(crate) workers: u64,
     pub(crate) submitters: u64,
     pub(crate) sweepers: u64,
+    pub(crate) lockers: u64,
+    /// How often each locker takes a lock.
+    pub(crate) rounds: u64,
+    /// Which finished tasks go to the archive.
+    pub(crate) archived: BTreeSet<Status>,
     /// How many things each submitter does.
     pub(crate) orders: u64,
     /// How long things go wrong.
@@ -80,10 +88,17 @@ impl Profile {
             let from = dice.time(Duration::ZERO, storm);
             (from, from + dice.millis(100, 25_000))
         });
+        let ended = Status::ALL
+            .into_iter()
+            .filter(|status| status.is_terminal());
+        let archived = ended.filter(|_| dice.chance(700));
         Self {
             workers: dice.range(1, 4),
             submitters: dice.range(1, 3),
-            sweepers: dice.range(1, 2),
+            sweepers: dice.range(1, 3),
+            lockers: dice.below(4),
+            rounds: dice.range(2, 8),
+            archived: archived.collect(),
             orders: dice.range(4, 20),
             storm,
             calm,

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::Error;
 use plimsoll_core::clock::{Clock, ManualClock};
 
+use crate::actors::veterans;
 use crate::cast::{Process, Role, cast};
-use crate::check::Violation;
+use crate::check::{Figures, Violation};
 use crate::dice::Dice;
 use crate::planted::Planted;
 use crate::process::Turn;
@@ -44,6 +46,8 @@ pub struct Outcome {
     pub turns: u64,
     /// How much virtual time passed.
     pub lasted: Duration,
+    /// How often what the checkers wait for has happened.
+    pub figures: Figures,
 }
 
 /// Runs the simulation of a seed.
@@ -51,15 +55,17 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     let clock = ManualClock::new();
     let dice = Dice::new(seed, &[1], Arc::new(clock.clone()));
     let profile = Profile::draw(&dice);
-    let ended = World::new(clock, profile, options.planted, options.trace)
+    let begun = World::new(clock, profile, options.planted, options.trace)
         .map(Arc::new)
+        .map_err(Error::from)
         .and_then(|world| {
+            veterans::serve(&world, &dice)?;
             let processes = cast(seed, &world)?;
             Ok((world, processes))
         });
-    let (world, processes) = match ended {
+    let (world, processes) = match begun {
         Ok(begun) => begun,
-        Err(invalid) => return not_begun(invalid.to_string()),
+        Err(error) => return not_begun(error.to_string()),
     };
     world.say("weather", |_| format!("{:?}", world.profile));
     let mut run = Run {
@@ -88,6 +94,7 @@ fn not_begun(detail: String) -> Outcome {
         entries: 0,
         turns: 0,
         lasted: Duration::ZERO,
+        figures: Figures::default(),
     }
 }
 
@@ -165,7 +172,8 @@ impl Run {
             }
             if due(process.crash_at) {
                 self.world.say(&process.name, |_| "crashes".to_owned());
-                process.die(Some(now + process.dice.millis(0, 15_000)));
+                let again = now + process.dice.millis(0, 15_000);
+                process.die(&self.world, Some(again));
                 continue;
             }
             if due(process.pause_at) {
@@ -212,7 +220,7 @@ impl Run {
                 let again = matches!(process.role, Role::Worker(_)) && !closing;
                 process.done = !again;
                 let start_at = now + process.dice.millis(0, 5_000);
-                process.die(again.then_some(start_at));
+                process.die(&self.world, again.then_some(start_at));
             }
             Turn::Ended(Err(error)) => {
                 let wrong = format!("{name}: {error}");
@@ -220,7 +228,8 @@ impl Run {
             }
             Turn::Killed => {
                 self.world.say(name, |_| "is killed".to_owned());
-                process.die(Some(now + process.dice.millis(0, 15_000)));
+                let again = now + process.dice.millis(0, 15_000);
+                process.die(&self.world, Some(again));
             }
             Turn::Panicked(words) => {
                 let wrong = format!("{name}: {words}");
@@ -238,16 +247,25 @@ impl Run {
         match self.phase {
             Phase::Storm => self.now() >= self.limit,
             Phase::Calm => {
-                let submitted = (self.processes.iter())
-                    .all(|process| process.done || !matches!(process.role, Role::Submitter(_)));
-                submitted && self.world.next_late().is_none() && self.world.checker().is_finished()
+                let done = (self.processes.iter()).all(|process| {
+                    process.done || !matches!(process.role, Role::Submitter(_) | Role::Locker(_))
+                });
+                let mut checker = self.world.checker();
+                checker.look_at_wants();
+                done && self.world.next_late().is_none()
+                    && checker.is_finished()
+                    && checker.registry_is_right()
             }
             Phase::Closing => {
                 let checker = self.world.checker();
                 (self.processes.iter()).all(|process| match &process.role {
                     Role::Worker(_) => process.done,
                     Role::Subscriber(bookmark) => checker.has_seen_all(bookmark.start()),
-                    Role::Submitter(_) | Role::Sweeper | Role::Operator | Role::Compactor => true,
+                    Role::Submitter(_)
+                    | Role::Locker(_)
+                    | Role::Sweeper
+                    | Role::Operator
+                    | Role::Compactor => true,
                 })
             }
         }
@@ -270,7 +288,7 @@ impl Run {
                     if matches!(process.role, Role::Operator) {
                         // Whatever runs again because of it must have a chance to end.
                         process.done = true;
-                        process.die(None);
+                        process.die(&self.world, None);
                     }
                 }
                 true
@@ -330,6 +348,7 @@ impl Run {
             entries,
             turns: self.turns,
             lasted: self.now(),
+            figures: checker.figures,
         }
     }
 }

@@ -87,11 +87,11 @@ fn one_write(write: &Write, aliases: &Aliases) -> String {
         Write::OpenGroup(new) => format!("open {}", new.id),
         Write::Seal(group) => format!("seal {group}"),
         Write::Log(log) => format!("log {}#{}", aliases.of(log.holder.task), log.holder.fence),
-        Write::Put(_)
-        | Write::Merge(_)
-        | Write::Delete(_)
-        | Write::Touch(..)
-        | Write::ExpireRecord(_) => "record".to_owned(),
+        Write::Put(put) => format!("put {}", put.key),
+        Write::Merge(merge) => format!("merge {}", merge.key),
+        Write::Delete(key) => format!("delete {key}"),
+        Write::Touch(key, _) => format!("touch {key}"),
+        Write::ExpireRecord(key) => format!("expire {key}"),
         Write::Arrive(..) | Write::Reopen(_) | Write::Tally(_) | Write::DeleteGroup(_) => {
             "group".to_owned()
         }

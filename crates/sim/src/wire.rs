@@ -20,7 +20,9 @@ use plimsoll_core::task::Task;
 use plimsoll_core::wake::{Hub, Listener, Wake};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
 
+use crate::check::moves;
 use crate::dice::Dice;
+use crate::planted::Planted;
 use crate::trace;
 use crate::world::World;
 
@@ -177,7 +179,7 @@ impl Wire {
     /// Makes an exchange, of which the other writing calls are parts.
     async fn exchanging(&self, method: Method, exchange: Exchange) -> Result<Exchanged> {
         let claims = exchange.claim.is_some();
-        self.world.checker().asked(&exchange.commits);
+        self.world.checker().asked(&self.who, &exchange.commits);
         self.world.say(&self.who, |aliases| {
             let renews = exchange
                 .renew
@@ -228,6 +230,7 @@ impl Wire {
 /// An exchange arrives at the store. The checkers look at once.
 async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchanged {
     let memory = &world.memory;
+    let moves = moves(&exchange.commits);
     let mut forgotten = Vec::new();
     if let Some(planted) = world.planted {
         let sent = std::mem::take(&mut exchange.commits);
@@ -241,10 +244,13 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
         exchange.renew = exchange.renew.map(|renew| planted.renew(renew));
         exchange.claim = (exchange.claim).map(|claim| planted.claim(claim, dice.ids(), memory));
     }
+    let takes = (world.planted).map(|planted| planted.takes(&exchange.commits));
     let mut commits = memory.commit(exchange.commits).await;
+    Planted::tell(&takes.unwrap_or_default(), &mut commits);
     for (place, receipt) in forgotten {
         commits.insert(place, Ok(receipt));
     }
+    world.checker().moved(moves, &commits);
     let renewals = match exchange.renew {
         Some(renew) => Some(memory.renew(renew).await),
         None => None,
@@ -305,7 +311,12 @@ impl Store for Wire {
     }
 
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
-        read!(self, Scan, scan, scan)
+        let Some(planted) = self.world.planted else {
+            return read!(self, Scan, scan, scan);
+        };
+        let scan = planted.scan(scan);
+        let page: Result<Page<Record>> = read!(self, Scan, scan, scan);
+        page.map(|page| planted.records(page))
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {
@@ -322,6 +333,10 @@ impl Store for Wire {
     }
 
     async fn list(&self, list: List) -> Result<Page<Task>> {
+        let list = match self.world.planted {
+            Some(planted) => planted.list(list),
+            None => list,
+        };
         read!(self, List, list, list)
     }
 

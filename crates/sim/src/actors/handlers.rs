@@ -8,7 +8,7 @@
 //! | `snoozer` | puts itself off, gives itself back or calls itself off |
 //! | `panicky` | panics now and then |
 //! | `spawner` | submits further tasks together with its success |
-//! | `staged` | goes through the stages of its lifecycle and logs, and forgets a stage now and then |
+//! | `staged` | goes through the stages of its lifecycle and logs, and does so wrongly now and then |
 //! | `poison` | kills its process, unless the profile is calm |
 //!
 //! Every success writes a record in the same commit, and some write records under their fence on the
@@ -17,15 +17,16 @@
 use std::time::Duration;
 
 use plimsoll_core::log::Level;
-use plimsoll_core::record::{Fields, fields};
+use plimsoll_core::record::fields;
 use plimsoll_core::store::{Commit, Guard, Merge, Write};
 use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Progress};
-use plimsoll_core::{IdempotencyKey, Invalid, Key, Name, Result, StoreExt};
+use plimsoll_core::{Error, IdempotencyKey, Invalid, Key, Name, Result, StoreExt};
+use plimsoll_engine::tasks::StepEnd;
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure};
 
 use super::Station;
 use super::orders::{KEYS, QUEUES, STAGES};
-use crate::check::{DONE, STEP};
+use crate::check::{DONE, STEP, Said};
 
 /// After so many attempts everything succeeds, so that everything ends.
 const ATTEMPTS_MAX: u32 = 6;
@@ -93,24 +94,68 @@ async fn behave(station: &Station, context: &Context) -> Result<Answer> {
     })
 }
 
-/// Goes through the stages, and logs its lines by number.
+/// Goes through the stages, back at times, and logs what it does. It forgets a stage or asks for a
+/// wrong one now and then: what its lifecycle does not allow is refused, success included.
 async fn staged(station: &Station, context: &Context, last: bool) -> Result<Answer> {
     let dice = &station.dice;
-    let mut lines = 0;
-    for stage in STAGES {
-        // What follows a stage that was forgotten is refused, success included.
+    let (mut place, mut lines) = (0, 0);
+    while place < STAGES.len() {
+        if !last && dice.chance(100) {
+            wrong_stage(station, context).await?;
+        }
         if last || dice.chance(950) {
-            context.stage(Name::new(stage)?).await?;
+            context.stage(Name::new(STAGES[place])?).await?;
         }
         for _ in 0..dice.below(4) {
-            context.log(Level::Info, lines.to_string()).await?;
             lines += 1;
+            say(station, context, lines.to_string()).await?;
+        }
+        if dice.chance(300) {
+            run_step(station, context, format!("{place}.{lines}")).await?;
         }
         rely(station, context);
         sleep(station, context, dice.millis(0, 400), false).await;
+        // From the second stage there is a way back to the first.
+        place = if place == 1 && dice.chance(200) {
+            0
+        } else {
+            place + 1
+        };
     }
-    let logged = fields([("lines", lines.to_string())])?;
-    Ok(Answer::Complete(completion(context, logged)?))
+    Ok(match dice.below(8) {
+        0 if !last => Answer::Fail(Failure::new("in the last stage")),
+        1 if !last => Answer::Release,
+        _ => done(station, context),
+    })
+}
+
+/// Asks for a stage that is not the next one, perhaps.
+async fn wrong_stage(station: &Station, context: &Context) -> Result<()> {
+    let stage = Name::new(*station.dice.pick(&STAGES))?;
+    match context.stage(stage).await {
+        Err(Error::Conflict(_)) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Logs a line, which is stored when there are more of them, or soon.
+async fn say(station: &Station, context: &Context, line: impl Into<String>) -> Result<()> {
+    let line = line.into();
+    let said = Said::Line(line.clone());
+    station.world.checker().says(context.holder(), said);
+    context.log(Level::Info, line).await
+}
+
+/// Runs something that has a beginning and an end in the log.
+async fn run_step(station: &Station, context: &Context, name: String) -> Result<()> {
+    let says = |said: Said| station.world.checker().says(context.holder(), said);
+    let step = context.step(&name, "step")?;
+    says(Said::Started(name.clone()));
+    let step = step.start().await?;
+    sleep(station, context, station.dice.millis(0, 300), false).await;
+    says(Said::Ended(name));
+    let code = i32::from(station.dice.chance(300));
+    step.end(StepEnd::exit(code)).await.map(drop)
 }
 
 /// Sleeps; `false`: it was asked to stop, and listened.
@@ -148,7 +193,7 @@ async fn write_something(station: &Station, context: &Context) -> Result<()> {
             context.progress(progress).await
         }
         1 => context.checkpoint("half way").await,
-        2 => context.log(Level::Info, "half way").await,
+        2 => say(station, context, "half way").await,
         _ => {
             let key = Key::new(format!("{STEP}{}", holder.task))?;
             let fence = fields([("fence", holder.fence.to_string())])?;
@@ -162,7 +207,7 @@ async fn write_something(station: &Station, context: &Context) -> Result<()> {
 
 /// Success, with a record of it in the same commit.
 fn done(station: &Station, context: &Context) -> Answer {
-    match completion(context, Fields::new()) {
+    match completion(context) {
         Ok(completion) => Answer::Complete(completion),
         Err(invalid) => {
             let wrong = format!("{}: {invalid}", station.who);
@@ -172,12 +217,11 @@ fn done(station: &Station, context: &Context) -> Answer {
     }
 }
 
-fn completion(context: &Context, more: Fields) -> Result<Completion, Invalid> {
+fn completion(context: &Context) -> Result<Completion, Invalid> {
     let holder = context.holder();
     let key = Key::new(format!("{DONE}{}", holder.task))?;
     let record = Merge::new(key)
         .set(fields([("fence", holder.fence.to_string())])?)
-        .set(more)
         .add(Name::new("times")?, 1);
     Ok(Completion::bytes(holder.fence.to_string()).write(Write::Merge(record)))
 }
@@ -185,7 +229,7 @@ fn completion(context: &Context, more: Fields) -> Result<Completion, Invalid> {
 /// Success, with further tasks in the same commit.
 fn more(station: &Station, context: &Context) -> Result<Answer> {
     let dice = &station.dice;
-    let mut completion = completion(context, Fields::new())?;
+    let mut completion = completion(context)?;
     for _ in 0..dice.range(1, 2) {
         let lane = Lane::new(*dice.pick(&QUEUES), "plain")?;
         let mut task = NewTask::new(dice.ids().task(), lane, "more");

@@ -1,6 +1,5 @@
 //! Those who tidy up: what time has made ready, and what has been kept long enough.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::Result;
@@ -9,38 +8,59 @@ use plimsoll_core::task::Status;
 use plimsoll_engine::{Retention, Sweeper};
 
 use super::Station;
+use crate::profile::Profile;
 
 /// Longer than anybody waits before repeating something, jumps of the clock included.
-const KEPT: Duration = Duration::from_secs(300);
+pub(crate) const KEPT: Duration = Duration::from_secs(300);
 
-/// Sweeps for as long as it lives.
+/// Sweeps for as long as it lives. Now and then it looks at everything, without being asked to lead.
 pub(crate) async fn sweep(station: Station) -> Result<()> {
-    let interval = station.dice.millis(500, 5_000);
-    let ended = [Status::Completed, Status::Failed, Status::Cancelled];
-    let retention = Retention {
-        tasks: BTreeMap::from(ended.map(|status| (status, KEPT))),
-        archive: ended.into(),
-        archived: Some(KEPT),
-        ..Retention::forever()
+    let sweeper = Sweeper::new(station.engine.clone())
+        .interval(station.dice.millis(500, 5_000))
+        .watch_every(station.dice.millis(2_000, 15_000))
+        .limit(usize::try_from(station.dice.range(1, 50)).unwrap_or(1))
+        .retention(retention(&station.world.profile));
+    let passes = async {
+        loop {
+            station.pause(2_000, 20_000).await;
+            // What goes wrong is tried again with the next one.
+            sweeper.pass().await;
+        }
     };
-    Sweeper::new(station.engine.clone())
-        .interval(interval)
-        .retention(retention)
-        .run()
-        .await;
-    Ok(())
+    tokio::select! {
+        biased;
+        () = sweeper.clone().run() => Ok(()),
+        () = passes => Ok(()),
+    }
+}
+
+/// What everybody who tidies up agrees on.
+fn retention(profile: &Profile) -> Retention {
+    let ended = Status::ALL
+        .into_iter()
+        .filter(|status| status.is_terminal());
+    Retention {
+        tasks: ended.map(|status| (status, KEPT)).collect(),
+        archive: profile.archived.clone(),
+        archived: None,
+        groups: Some(KEPT),
+        history: profile.history,
+        logs: Some(KEPT),
+    }
 }
 
 /// Removes what is old for as long as it lives.
 pub(crate) async fn compact(station: Station) -> Result<()> {
     loop {
         station.pause(2_000, 20_000).await;
-        let ended = [Status::Completed, Status::Failed, Status::Cancelled];
+        let retention = retention(&station.world.profile);
+        let mut tasks = retention.tasks;
+        tasks.retain(|status, _| !retention.archive.contains(status));
         let compact = Compact {
-            tasks: BTreeMap::from(ended.map(|status| (status, KEPT))),
-            groups: Some(KEPT),
-            history: station.world.profile.history,
-            logs: Some(KEPT),
+            tasks,
+            groups: retention.groups,
+            history: retention.history,
+            logs: retention.logs,
             limit: usize::try_from(station.dice.range(1, 50)).unwrap_or(1),
         };
         // If it fails, there is a next time.

@@ -3,10 +3,12 @@
 
 pub(crate) mod handlers;
 pub(crate) mod housekeeping;
+pub(crate) mod locker;
 pub(crate) mod operator;
 pub(crate) mod orders;
 pub(crate) mod submitter;
 pub(crate) mod subscriber;
+pub(crate) mod veterans;
 pub(crate) mod worker;
 
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Error, Result, StoreExt};
-use plimsoll_engine::{Engine, Tasks};
+use plimsoll_engine::{Engine, Locks, Tasks};
 
 use crate::dice::Dice;
 use crate::process::{Doom, Resumed};
@@ -27,6 +29,8 @@ pub(crate) struct Station {
     pub(crate) engine: Engine,
     /// The client, as patient as this life is.
     pub(crate) tasks: Tasks,
+    /// The client of locks, as patient.
+    pub(crate) locks: Locks,
     pub(crate) dice: Dice,
     pub(crate) doom: Doom,
     pub(crate) resumed: Resumed,

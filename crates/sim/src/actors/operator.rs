@@ -1,16 +1,24 @@
-//! Somebody who cancels, retries and re-prioritises what others have submitted.
+//! Somebody who cancels, retries and re-prioritises what others have submitted, and takes their locks
+//! away.
 
 use plimsoll_core::change::TaskEvent;
 use plimsoll_core::task::Priority;
 use plimsoll_core::{Error, Result};
 
 use super::Station;
+use super::locker::NAMES;
 
 /// Meddles for as long as it lives.
 pub(crate) async fn meddle(station: Station) -> Result<()> {
     let (dice, client) = (&station.dice, &station.tasks);
     loop {
         station.pause(100, 6_000).await;
+        if dice.chance(250) {
+            match station.locks.break_lock(dice.pick(&NAMES)).await {
+                Ok(_) | Err(Error::Unavailable(_)) => continue,
+                Err(error) => return Err(error),
+            }
+        }
         let tasks = station.world.checker().acknowledged();
         if tasks.is_empty() {
             continue;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::group::NewGroup;
-use plimsoll_core::lifecycle::Lifecycle;
+use plimsoll_core::lifecycle::{Lifecycle, Stage};
 use plimsoll_core::store::{Commit, Write};
 use plimsoll_core::task::{Backoff, KeyLifetime, Lane, NewTask, OnConflict, Priority, RetryPolicy};
 use plimsoll_core::{GroupId, IdempotencyKey, Invalid, TaskId};
@@ -20,7 +20,7 @@ pub(crate) const KEYS: u64 = 6;
 pub(crate) const KINDS: [&str; 8] = [
     "plain", "flaky", "slow", "snoozer", "panicky", "spawner", "staged", "poison",
 ];
-/// The stages of `staged`, in a row.
+/// The stages of `staged`, in a row, with a way back from the second to the first.
 pub(crate) const STAGES: [&str; 3] = ["one", "two", "three"];
 
 /// What is to be done, in one way or the other.
@@ -147,7 +147,7 @@ impl Orders {
             .priority(Priority::new(u8::try_from(dice.below(4) * 3).unwrap_or(0))?)
             .retry(self.retry(if kind == "poison" { 3 } else { 5 }));
         if kind == "staged" {
-            task = task.lifecycle(Lifecycle::row(STAGES)?);
+            task = task.lifecycle(lifecycle()?);
         }
         if dice.chance(200) {
             task = task.after(dice.millis(0, 20_000));
@@ -207,6 +207,15 @@ impl Orders {
         ]);
         Ok(task.key_with(key, lifetime, on_conflict))
     }
+}
+
+fn lifecycle() -> Result<Lifecycle, Invalid> {
+    let [one, two, three] = STAGES;
+    Lifecycle::new([
+        Stage::new(one)?.to(two)?,
+        Stage::new(two)?.to(three)?.to(one)?,
+        Stage::new(three)?.completes(),
+    ])
 }
 
 fn submit(task: NewTask) -> Write {

@@ -80,6 +80,7 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
         dice.millis(0, 8_000),
         dice.millis(0, 4_000),
     );
+    let heartbeat = dice.millis(1_000, 5_000);
     let until_empty = dice.chance(100);
     let worker = builder
         .settings(|settings| {
@@ -90,10 +91,13 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
             settings.cancel_grace = dice.millis(0, 5_000);
             settings.drain_soft = soft;
             settings.drain_hard = hard;
+            settings.heartbeat = heartbeat;
+            settings.stale_after = heartbeat * 3;
         })
         .sweeps(!until_empty && dice.chance(500))
         .build()?;
     let id = worker.id().clone();
+    station.world.checker().works(&station.who, &id);
     *reins.lock() = Some(Running {
         id: id.clone(),
         stopper: worker.stopper(),

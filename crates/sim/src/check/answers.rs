@@ -15,7 +15,11 @@ use super::Checker;
 
 impl Checker {
     /// An actor is about to send commits.
-    pub(crate) fn asked(&mut self, commits: &[Commit]) {
+    pub(crate) fn asked(&mut self, who: &str, commits: &[Commit]) {
+        for commit in commits {
+            self.asked_of_locks(who, commit);
+            self.asked_of_registry(who, commit);
+        }
         for write in commits.iter().flat_map(|commit| &commit.writes) {
             match write {
                 Write::Settle(settle) => {

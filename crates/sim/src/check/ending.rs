@@ -92,9 +92,12 @@ impl Checker {
             && !(self.groups.values()).any(|group| group.complete && !group.drained)
     }
 
-    /// Every acknowledged task is there, or was removed after its end.
+    /// Every acknowledged task is there, or was removed after its end; nothing is left that should
+    /// not be.
     pub(crate) fn compare_all(&mut self) {
         self.compare_counts();
+        self.compare_archive();
+        self.compare_lines();
         for id in self.acknowledged() {
             let gone = self.tasks.get(&id).is_none_or(|model| model.gone);
             let there = self.rows(vec![id]).into_iter().flatten().next().is_some();

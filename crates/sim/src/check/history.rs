@@ -14,8 +14,6 @@ use super::model::Model;
 pub(crate) const DONE: &str = "done/";
 /// Where a step of a handler is recorded, under its fence.
 pub(crate) const STEP: &str = "step/";
-/// Where tasks are kept that were archived.
-const ARCHIVED: &str = "plimsoll.archive.tasks.";
 
 impl Checker {
     /// Looks at what has happened since the last look.
@@ -57,6 +55,7 @@ impl Checker {
 
     fn look_at_entry(&mut self, entry: &Entry) {
         self.look_at_order(entry);
+        self.look_at_locks(entry);
         for change in &entry.changes {
             match change {
                 Change::Task(task) => self.look_at_task(task, entry),
@@ -65,33 +64,15 @@ impl Checker {
                     generation,
                     event,
                 } => self.look_at_group(id, *generation, *event, entry),
-                Change::Put(record) => self.look_at_effect(record, entry),
+                Change::Put(record) => {
+                    self.look_at_effect(record, entry);
+                    self.look_at_worker(record);
+                }
                 Change::Removed { .. } => {}
             }
         }
         self.look_at_drained(entry);
-        self.look_at_archived(entry);
-    }
-
-    /// Nobody deletes tasks but who archives them, and both are one commit.
-    fn look_at_archived(&mut self, entry: &Entry) {
-        let (mut deleted, mut archived) = (BTreeSet::new(), BTreeSet::new());
-        for change in &entry.changes {
-            match change {
-                Change::Task(task) if task.event == TaskEvent::Deleted => {
-                    deleted.insert(task.id);
-                }
-                Change::Put(record) => {
-                    let id = record.key.as_str().strip_prefix(ARCHIVED);
-                    archived.extend(id.and_then(|id| TaskId::parse(id).ok()));
-                }
-                _ => {}
-            }
-        }
-        for id in deleted.symmetric_difference(&archived).copied() {
-            let name = self.name(id);
-            self.blame("archive", format!("{name} is not in exactly one place"));
-        }
+        self.look_at_archive(entry);
     }
 
     fn look_at_task(&mut self, change: &TaskChange, entry: &Entry) {
@@ -134,6 +115,8 @@ impl Checker {
             self.endings
                 .insert((change.id, fence), (entry.position, change.event));
             self.look_at_ending(change, fence);
+            let settled = !matches!(change.event, TaskEvent::Expired | TaskEvent::Retried);
+            self.look_at_log((change.id, fence), settled);
         }
     }
 
@@ -217,9 +200,6 @@ impl Checker {
                 let name = self.name(id);
                 let wrong = format!("{name}#{fence} wrote its completion, {times} times in all");
                 self.blame("effects", wrong);
-            }
-            if let Some(lines) = number("lines") {
-                self.look_at_log(id, fence, lines);
             }
         } else if let Some(id) = key.strip_prefix(STEP).and_then(|id| TaskId::parse(id).ok()) {
             let current = self.tasks.get(&id);

@@ -8,7 +8,8 @@
 //! | `revision` | a revision of a task does not grow |
 //! | `rows` | what a read shows is not what the history tells |
 //! | `invariants` | something about a row must not be, or must not have happened to it |
-//! | `logs` | the log of an attempt that completed lacks a line, or has one twice or out of order |
+//! | `logs` | the log of an attempt has a line twice or out of order, lacks one that is not among the last, or lacks any though the attempt was settled |
+//! | `stages` | an attempt was let into a stage, or to its success, that its lifecycle does not allow |
 //! | `failures` | a task has failed more often than it may, or for good without its failure task |
 //! | `order` | a claim passes over a task of the same lane that comes first |
 //! | `effects` | something that a handler wrote was taken under another fence than the current one, or twice |
@@ -22,17 +23,26 @@
 //! | `subscription` | a reader of history misses, repeats or reorders something |
 //! | `counts` | counts are not what there is |
 //! | `lost` | an acknowledged task is gone before its end |
-//! | `archive` | a task is deleted without being archived, or archived without being deleted |
+//! | `locks` | somebody takes or ends what another holds, a token does not grow or is told to two, a holder relies on what it has not, or something is left for ever |
+//! | `line` | somebody waits for a lock while others get it, or too long |
+//! | `registry` | a worker that lives is marked as offline, or one that does not is not |
+//! | `archive` | a task is deleted and not archived, or archived and not deleted, or too early |
 //! | `waits` | who waits for a task is answered something else than an end that it had come to since, or that it is gone though it is not, or late |
 //! | `ends` | something does not end in time once nothing goes wrong, or who waits for it is not answered |
 //! | `livelock`, `panic`, `gave up` | an actor spins, panics, or ends with an error |
 
 mod answers;
+mod archive;
 mod ending;
+mod figures;
 mod groups;
 mod history;
+mod holders;
+mod locks;
 mod logs;
 mod model;
+mod registry;
+mod stages;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,10 +60,21 @@ use plimsoll_core::{
 };
 
 use self::groups::GroupModel;
+use self::holders::Contenders;
+use self::locks::Locks;
 use self::model::Model;
+use self::registry::Registry;
+use self::stages::Stages;
 use crate::trace::Aliases;
 
+pub(crate) use self::archive::ARCHIVE;
+pub use self::figures::Figures;
 pub(crate) use self::history::{DONE, STEP};
+pub(crate) use self::holders::Grip;
+pub(crate) use self::locks::{LOCKS, WAITERS};
+pub(crate) use self::logs::Said;
+pub(crate) use self::registry::WORKERS;
+pub(crate) use self::stages::moves;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +121,13 @@ pub(crate) struct Checker {
     acknowledged: BTreeSet<TaskId>,
     /// The tasks that somebody waits for.
     awaited: BTreeSet<TaskId>,
+    locks: Locks,
+    contenders: Contenders,
+    registry: Registry,
+    stages: Stages,
+    /// What the handler of each attempt that goes on has logged.
+    said: BTreeMap<Attempt, Vec<Said>>,
+    pub(crate) figures: Figures,
     /// How often operators asked for a task to run again, less how often it was made to. A refusal
     /// takes nothing back: the same request may still arrive late, and be taken then.
     retries_asked: BTreeMap<TaskId, u32>,
@@ -135,6 +163,12 @@ impl Checker {
             known: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
             awaited: BTreeSet::new(),
+            locks: Locks::default(),
+            contenders: Contenders::default(),
+            registry: Registry::default(),
+            stages: Stages::new(),
+            said: BTreeMap::new(),
+            figures: Figures::default(),
             retries_asked: BTreeMap::new(),
             calm_since: (!expiries_expected).then_some(Duration::ZERO),
             expiries_expected,

@@ -1,10 +1,14 @@
 //! Bugs on purpose: each must be caught, or the checkers are not worth much.
 
+mod records;
+mod stages;
+
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use futures::FutureExt;
 use plimsoll_core::change::Interest;
+use plimsoll_core::log::NewLine;
 use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::store::{
     ChangePage, Changes, Claim, Commit, Ending, Outcome, Peek, Pick, Receipt, Renew, Settle,
@@ -42,6 +46,36 @@ pub enum Planted {
     ForgottenCommit,
     /// The last of several lines of a log is not stored.
     LostLine,
+    /// The last line of a log is stored twice.
+    RepeatedLine,
+    /// Lines of a log are stored in another order.
+    SwappedLines,
+    /// A move that a lifecycle does not allow is taken as if the stages between had been entered.
+    IllegalMove,
+    /// Everybody who takes a lock is told the same token.
+    ReusedToken,
+    /// A lock is taken whether another has it or not.
+    UnguardedLock,
+    /// A lock is released by whoever says so.
+    AnybodyReleases,
+    /// A lock is renewed by whoever says so.
+    AnybodyRenews,
+    /// A lock does not end when its time is over.
+    EndlessLock,
+    /// A lock ends before its time is over.
+    ShortLock,
+    /// Of those who wait for a lock, the last gets it.
+    LastInLine,
+    /// Nobody is marked as offline.
+    UnmarkedWorker,
+    /// Heartbeats come too late to count.
+    DeafRegistry,
+    /// A task that was archived is not deleted.
+    ArchivedTwice,
+    /// A task that was to be archived is only deleted.
+    NeverArchived,
+    /// Tasks are archived long before it is time.
+    EarlyArchive,
 }
 
 impl Planted {
@@ -57,14 +91,18 @@ impl Planted {
                 commit.id = commit.id.map(|_| ids.commit());
             }
             for write in &mut commit.writes {
-                self.spoil(write, store);
+                self.spoil(write, ids, store);
+            }
+            self.spoil_records(&mut commit, store);
+            if self == Self::IllegalMove {
+                stages::take_all_between(&mut commit, store);
             }
             commit
         };
         commits.into_iter().map(one).collect()
     }
 
-    fn spoil(self, write: &mut Write, store: &Arc<MemoryStore>) {
+    fn spoil(self, write: &mut Write, ids: &Ids, store: &Arc<MemoryStore>) {
         match (self, &mut *write) {
             (Self::FencelessSettle, Write::Settle(settle)) => {
                 let task = row(settle.holder.task, store);
@@ -74,6 +112,12 @@ impl Planted {
             }
             (Self::LostLine, Write::Log(log)) if log.lines.len() > 1 => {
                 log.lines.pop();
+            }
+            (Self::SwappedLines, Write::Log(log)) => log.lines.reverse(),
+            (Self::RepeatedLine, Write::Log(log)) => {
+                let again = log.lines.last().cloned();
+                let id = ids.line();
+                (log.lines).extend(again.map(|line| NewLine { id, ..line }));
             }
             (Self::FreeExpiry, Write::Expire(expire)) => {
                 let task = row(expire.task, store).filter(|task| task.fence == expire.fence);
@@ -107,15 +151,7 @@ impl Planted {
                     };
                 }
             }
-            Self::FencelessSettle
-            | Self::DroppingDrain
-            | Self::FreeExpiry
-            | Self::ForgottenSubmit
-            | Self::SkippedEntry
-            | Self::HiddenEnd
-            | Self::WrongEnd
-            | Self::ForgottenCommit
-            | Self::LostLine => {}
+            _ => {}
         }
         claim
     }

@@ -1,0 +1,43 @@
+//! How often what the checkers wait for has happened: a rule that nothing comes near finds nothing.
+
+use std::ops::AddAssign;
+
+/// How often something happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Locks were taken.
+    pub locks_taken: u64,
+    /// Holders lost their locks because they did not renew them in time.
+    pub locks_expired: u64,
+    /// An operator took a lock away.
+    pub locks_broken: u64,
+    /// A lock went from one who released it to one who waited.
+    pub hand_overs: u64,
+    /// Writes under a lock came so late that another holder had written before.
+    pub writes_refused: u64,
+    /// Handlers asked for a stage, or for success, that their lifecycle does not allow.
+    pub moves_refused: u64,
+    /// Workers were marked as offline by others.
+    pub workers_marked: u64,
+    /// Tasks went to the archive.
+    pub tasks_archived: u64,
+    /// Lines of attempts that ended were stored.
+    pub lines_stored: u64,
+    /// Lines were lost with those who logged them.
+    pub lines_lost: u64,
+}
+
+impl AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.locks_taken += other.locks_taken;
+        self.locks_expired += other.locks_expired;
+        self.locks_broken += other.locks_broken;
+        self.hand_overs += other.hand_overs;
+        self.writes_refused += other.writes_refused;
+        self.moves_refused += other.moves_refused;
+        self.workers_marked += other.workers_marked;
+        self.tasks_archived += other.tasks_archived;
+        self.lines_stored += other.lines_stored;
+        self.lines_lost += other.lines_lost;
+    }
+}
