@@ -14,6 +14,7 @@ use plimsoll_core::{Error, Key, Result, Revision, StoreExt, Token};
 
 use super::decide::{Step, step};
 use super::guard::LockGuard;
+use super::release::What;
 use super::stored::{self, Holder, Keys, Stored};
 use super::watch::{POLL, Watching};
 use super::{Lock, Locks, refused_by};
@@ -265,7 +266,7 @@ impl Drop for Attempt {
                 }
             }
             // It may have been reserved for this one meanwhile.
-            if let Err(error) = locks.give_up(&keys, holder, true).await {
+            if let Err(error) = locks.give_up(&keys, What::All(holder), true).await {
                 tracing::debug!(%error, "nothing to give up");
             }
         });

@@ -10,6 +10,7 @@ use plimsoll_core::{Error, Result, Token};
 use tokio::sync::watch;
 
 use super::decide::{self, Renewal};
+use super::release::What;
 use super::stored::{Holder, Keys};
 use super::{Lock, Locks, not_held, refused_by};
 use crate::spawn::Spawner;
@@ -146,7 +147,8 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<()> {
         let had = self.tenure.end();
         let (keys, holder) = (self.tenure.keys.clone(), self.holder);
-        let answer = self.locks.give_up(&keys, holder, self.waited_for).await;
+        let held = What::Held(holder);
+        let answer = self.locks.give_up(&keys, held, self.waited_for).await;
         // From here on, there is nothing left to do when it is dropped.
         self.spawner = None;
         self.locks.released(had, &answer);
@@ -190,9 +192,9 @@ impl Drop for LockGuard {
             return;
         };
         let (locks, keys) = (self.locks.clone(), self.tenure.keys.clone());
-        let (holder, waited_for) = (self.holder, self.waited_for);
+        let (held, waited_for) = (What::Held(self.holder), self.waited_for);
         spawner.spawn(async move {
-            let answer = locks.give_up(&keys, holder, waited_for).await;
+            let answer = locks.give_up(&keys, held, waited_for).await;
             locks.released(had, &answer);
             if let Err(error) = answer {
                 tracing::warn!(%error, "a lock was dropped and could not be released");

@@ -7,6 +7,7 @@ use plimsoll_core::{Error, Name, Prefix, Result, StoreExt, Timestamp, Token};
 use serde::Serialize;
 
 use super::Locks;
+use super::release::What;
 use super::stored::{Keys, LOCKS, Stored};
 
 /// How many locks a page has that nobody asked for.
@@ -121,7 +122,7 @@ impl Locks {
             return Ok(None);
         };
         let broken = self.state(keys.clone(), stored.clone()).await?;
-        match self.give_up(&keys, stored.holder, true).await {
+        match self.give_up(&keys, What::All(stored.holder), true).await {
             Ok(()) => Ok(Some(broken)),
             // It ended by itself in between.
             Err(error) if error.code() == "lock_not_held" => Ok(None),

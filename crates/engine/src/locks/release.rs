@@ -12,7 +12,31 @@ use super::{Locks, not_held, refused_by};
 /// How long a lock is reserved for the first in line. Twice as long as anybody waits for a hint.
 const RESERVED: Duration = Duration::from_secs(2);
 
+/// What to give up.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    /// The lock, which this one had.
+    Held(Holder),
+    /// Whatever this one has, or what is reserved for it.
+    All(Holder),
+}
+
 impl Keys {
+    /// Only if there is this to give up.
+    fn guards(&self, what: What) -> Result<Vec<Guard>, Invalid> {
+        Ok(match what {
+            What::Held(holder) => vec![self.held_by(holder)?, self.not_reserved()?],
+            What::All(holder) => vec![self.held_by(holder)?],
+        })
+    }
+
+    /// Not if it is only reserved: a place in the line that is written late may be that of one who
+    /// has had its turn.
+    fn not_reserved(&self) -> Result<Guard, Invalid> {
+        let reserved = Name::new(stored::RESERVED)?;
+        Ok(Guard::Field(self.lock.clone(), reserved, None))
+    }
+
     /// Only if this one has the lock.
     pub(super) fn held_by(&self, holder: Holder) -> Result<Guard, Invalid> {
         let field = Name::new(HOLDER)?;
@@ -20,19 +44,16 @@ impl Keys {
         Ok(Guard::Field(self.lock.clone(), field, holder))
     }
 
-    /// Prolongs the lock, but not what is only reserved: a place in the line that is written late may
-    /// be that of one who has had its turn. The first renewal carries the token: the revision does
-    /// not tell it any more afterwards.
+    /// Prolongs the lock. The first renewal carries the token: the revision does not tell it any
+    /// more afterwards.
     pub(super) fn renewal(
         &self,
         holder: Holder,
         ttl: Duration,
         token: Option<Token>,
     ) -> Result<Commit, Invalid> {
-        let reserved = Name::new(stored::RESERVED)?;
-        let mut commit = Commit::new()
-            .guard(self.held_by(holder)?)
-            .guard(Guard::Field(self.lock.clone(), reserved, None));
+        let mut commit = Commit::new();
+        commit.guards = self.guards(What::Held(holder))?;
         if let Some(token) = token {
             let merge = Merge::new(self.lock.clone()).set(stored::token(token)?);
             commit = commit.write(Write::Merge(merge));
@@ -42,22 +63,23 @@ impl Keys {
 }
 
 impl Locks {
-    /// Gives up what this holder has, or what is reserved for it: to the first in line, or to
-    /// nobody. `lock_not_held` if it has nothing.
+    /// Gives this up: to the first in line, or to nobody. `lock_not_held` if there is nothing.
     ///
     /// Each commit has an id: its repeat could not be told from one that comes too late otherwise.
     pub(super) async fn give_up(
         &self,
         keys: &Keys,
-        holder: Holder,
+        what: What,
         mut waited_for: bool,
     ) -> Result<()> {
+        let guards = keys.guards(what)?;
         loop {
             let first = match waited_for {
                 true => self.first_in_line(keys).await?,
                 false => None,
             };
-            let commit = Commit::new().guard(keys.held_by(holder)?);
+            let mut commit = Commit::new();
+            commit.guards = guards.clone();
             let commit = match &first {
                 Some(waiter) => {
                     let now = self.engine.clock().now();
@@ -84,7 +106,7 @@ impl Locks {
                 Err(error) => error,
             };
             match refused_by(&error) {
-                Some(0) => return Err(not_held(keys)),
+                Some(index) if index < guards.len() => return Err(not_held(keys)),
                 // Somebody waits, or the first in line has gone.
                 Some(_) => waited_for = true,
                 None => return Err(error),

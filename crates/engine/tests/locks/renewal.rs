@@ -4,6 +4,7 @@ use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::store::{Commit, Put, Write};
 use plimsoll_core::{Key, Result, StoreExt};
+use plimsoll_engine::locks::LockGuard;
 
 use crate::world::{TTL, World, code, seconds, spawn};
 
@@ -73,12 +74,11 @@ async fn a_renewal_by_a_stale_holder_changes_nothing_and_tells_it() -> Result<()
     Ok(())
 }
 
-#[tokio::test]
-async fn a_renewal_does_not_prolong_what_is_only_reserved() -> Result<()> {
-    let w = World::new();
+/// A lock that was taken from its holder, and is reserved for it: a place in the line that it had
+/// before it got the lock is written late.
+async fn reserved_for_its_last_holder(w: &World) -> Result<LockGuard> {
     let (a, b) = (w.process(1), w.process(2));
     let stale = a.locks.lock("a").ttl(seconds(3.0)).acquire().await?;
-    // A place in the line that it had before it got the lock is written late.
     let lock = w.records().await.remove(0);
     let holder = String::from_utf8_lossy(lock.field("holder").unwrap()).into_owned();
     let place = Key::new(format!("plimsoll.lock-waiters.1.a.{:020}.{holder}", 1))?;
@@ -86,9 +86,27 @@ async fn a_renewal_does_not_prolong_what_is_only_reserved() -> Result<()> {
     w.store().commit_one(Commit::of(Write::Put(put))).await?;
     assert!(b.locks.break_lock("a").await?.is_some());
     assert!(b.locks.get("a").await?.unwrap().reserved);
+    Ok(stale)
+}
+
+#[tokio::test]
+async fn a_renewal_does_not_prolong_what_is_only_reserved() -> Result<()> {
+    let w = World::new();
+    let stale = reserved_for_its_last_holder(&w).await?;
     w.pass(seconds(2.5)).await;
     assert!(!stale.is_held());
+    let b = w.process(2);
     b.locks.lock("a").try_acquire().await?.release().await
+}
+
+#[tokio::test]
+async fn a_release_does_not_give_up_what_is_only_reserved() -> Result<()> {
+    let w = World::new();
+    let stale = reserved_for_its_last_holder(&w).await?;
+    let before = w.records().await;
+    assert_eq!(code(stale.release().await), "lock_not_held");
+    assert_eq!(w.records().await, before);
+    Ok(())
 }
 
 #[tokio::test]
