@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 
@@ -19,23 +19,63 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn now(&self) -> Timestamp;
     /// Time since some fixed moment. It never goes back.
     fn monotonic(&self) -> Duration;
-    /// Resolves once `duration` has passed on the monotonic clock.
+    /// Resolves once `duration` has passed on the monotonic clock, or later: whoever sleeps looks at
+    /// the clock again.
     fn sleep(&self, duration: Duration) -> Sleep;
 }
 
 /// The clocks of the operating system.
+///
+/// On Linux, its monotonic time goes on while the machine is suspended: a lease or a lock ends then
+/// as it does for everybody else. Its sleeps do not, so that they may end late by that much.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
-    started: Instant,
+    started: Moment,
 }
 
 impl SystemClock {
     /// A clock whose monotonic time starts at zero now.
-    #[allow(clippy::disallowed_methods)]
     pub fn new() -> Self {
         Self {
-            started: Instant::now(),
+            started: Moment::now(),
         }
+    }
+}
+
+/// A moment of a clock that goes on while the machine is suspended.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Clone, Copy)]
+struct Moment(Duration);
+
+#[cfg(target_os = "linux")]
+impl Moment {
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // Neither is negative: the time since the machine was started, and less than a second.
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+        Self(Duration::new(seconds, nanos))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+/// A moment of the best clock that there is elsewhere.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug, Clone, Copy)]
+struct Moment(std::time::Instant);
+
+#[cfg(not(target_os = "linux"))]
+impl Moment {
+    #[allow(clippy::disallowed_methods)]
+    fn now() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 
