@@ -7,7 +7,7 @@ use bytes::Bytes;
 use plimsoll::limits::LEASE_MAX;
 use plimsoll::store::{Claim, Ending, FailRetry, Pick};
 use plimsoll::task::{Lane, Status, Task};
-use plimsoll::{Engine, Result, Sweeper};
+use plimsoll::{Engine, Error, Result, Sweeper};
 
 use crate::claims::settle;
 use crate::cycle::{fill, submit_all};
@@ -63,7 +63,7 @@ impl Sweep {
             latencies.record(answered);
             took += answered;
             if let Some(trouble) = pass.troubles.first() {
-                return Err(trouble.error.clone());
+                return Err(Error::Corrupt(trouble.to_string().into()));
             }
             acted += pass.promoted + pass.expired + pass.archived + pass.removed.tasks;
             (bench.progress)(round, self.rounds);

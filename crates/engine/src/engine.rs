@@ -13,6 +13,7 @@ use plimsoll_core::{Ids, Name, Result, Store};
 use crate::archive::Archive;
 use crate::locks::{Locks, Room};
 use crate::registry::Workers;
+use crate::retention::StoredRetention;
 use crate::tasks::{Tail, Tasks};
 use crate::telemetry::{Labels, Propagation, Telemetry};
 use crate::worker::{Worker, WorkerBuilder};
@@ -143,6 +144,12 @@ impl Engine {
     /// The client of its archive.
     pub fn archive(&self) -> Archive {
         Archive::new(self.clone())
+    }
+
+    /// The client of the retention that is stored with its namespace, which applies to all sweepers that
+    /// were not given another one.
+    pub fn retention(&self) -> StoredRetention {
+        StoredRetention::new(self.clone())
     }
 
     /// The client of its registry of workers.

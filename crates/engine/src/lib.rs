@@ -12,6 +12,7 @@
 
 pub mod archive;
 mod engine;
+mod fields;
 mod group_commit;
 pub mod locks;
 pub mod registry;
@@ -29,7 +30,7 @@ pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
 pub use locks::Locks;
 pub use registry::Workers;
-pub use retention::Retention;
+pub use retention::{Retention, StoredRetention};
 pub use sweeper::Sweeper;
 pub use tasks::Tasks;
 pub use worker::Worker;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 pub use plimsoll_core::*;
 pub use plimsoll_engine::{
-    Archive, Engine, Locks, Retention, Sweeper, Tasks, Worker, Workers, archive, locks, registry,
-    sweeper, tasks, testing, worker,
+    Archive, Engine, Locks, Retention, StoredRetention, Sweeper, Tasks, Worker, Workers, archive,
+    locks, registry, sweeper, tasks, testing, worker,
 };
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;

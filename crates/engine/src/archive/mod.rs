@@ -12,11 +12,11 @@ mod sink;
 
 use plimsoll_core::names::Prefix;
 use plimsoll_core::record::{Filter, Operator, Value};
-use plimsoll_core::store::{Cursor, Get, Page, Scan};
+use plimsoll_core::store::{Cursor, Get, Scan};
 use plimsoll_core::task::Status;
-use plimsoll_core::{Name, Result, StoreExt, TaskId};
+use plimsoll_core::{Error, Name, Result, StoreExt, TaskId};
 
-pub(crate) use mover::Mover;
+pub(crate) use mover::{Mover, Place};
 pub use row::Archived;
 pub use sink::{JsonLines, Sink, SinkError};
 
@@ -62,12 +62,23 @@ pub struct ListArchived {
     pub cursor: Option<Cursor>,
 }
 
+/// A part of the archive.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ArchivedPage {
+    /// What was found.
+    pub rows: Vec<Archived>,
+    /// Of each record that cannot be read, which it is and what is wrong with it.
+    pub unreadable: Vec<Error>,
+    /// Where to go on; `None`: this was the last page.
+    pub next: Option<Cursor>,
+}
+
 impl Archive {
     pub(crate) fn new(engine: Engine) -> Self {
         Self { engine }
     }
 
-    /// A task that was archived, with all its fields.
+    /// A task that was archived, with all its fields. If a part of it is missing, that is `Corrupt`.
     pub async fn get(&self, id: TaskId) -> Result<Option<Archived>> {
         let (store, tasks) = (self.engine.store(), Tasks::new(self.engine.clone()));
         let key = row::head_key(id)?;
@@ -82,12 +93,13 @@ impl Archive {
             };
             found.extend(tasks.patiently(|| store.get(get.clone())).await?);
         }
-        Archived::read(&head, found.into_iter().flatten()).map(Some)
+        Archived::whole(&head, found.into_iter().flatten().collect()).map(Some)
     }
 
     /// A page of archived tasks, those submitted first first. It may be short or empty and still not
-    /// be the last. What is too large for a list is left out of it: [`get`](Self::get) shows it.
-    pub async fn list(&self, list: ListArchived, limit: usize) -> Result<Page<Archived>> {
+    /// be the last. What is too large for a list is left out of it: [`get`](Self::get) shows it. A
+    /// record that cannot be read keeps no other from being shown.
+    pub async fn list(&self, list: ListArchived, limit: usize) -> Result<ArchivedPage> {
         let (store, tasks) = (self.engine.store(), Tasks::new(self.engine.clone()));
         let status = list.status.map(|status| status.as_str().to_owned());
         let text = |name: Option<Name>| name.map(|name| name.as_str().to_owned());
@@ -108,10 +120,16 @@ impl Archive {
             });
         }
         let page = tasks.patiently(|| store.scan(scan.clone())).await?;
-        let rows = page.rows.iter().map(|head| Archived::read(head, []));
-        Ok(Page {
-            rows: rows.collect::<Result<_>>()?,
+        let mut archived = ArchivedPage {
             next: page.next,
-        })
+            ..ArchivedPage::default()
+        };
+        for head in &page.rows {
+            match Archived::listed(head) {
+                Ok(row) => archived.rows.push(row),
+                Err(error) => archived.unreadable.push(error),
+            }
+        }
+        Ok(archived)
     }
 }

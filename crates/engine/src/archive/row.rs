@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::limits::Limits;
-use plimsoll_core::record::{Fields, Record, fields_size, integer};
+use plimsoll_core::record::{Fields, Record, fields_size};
 use plimsoll_core::store::Put;
 use plimsoll_core::task::{Lane, Status, Task};
-use plimsoll_core::{Error, Invalid, Key, Name, Result, TaskId, Timestamp};
+use plimsoll_core::{Invalid, Key, Name, Result, TaskId, Timestamp};
 use serde_json::json;
+
+use crate::fields::Reader;
 
 /// The records of tasks.
 pub(super) const HEADS: &str = "plimsoll.archive.tasks.";
@@ -109,54 +111,61 @@ impl Archived {
         Ok(puts)
     }
 
-    /// Reads it from its record and these parts, which may be missing.
-    pub(super) fn read(head: &Record, parts: impl IntoIterator<Item = Record>) -> Result<Self> {
-        let bad = |field: &str| {
-            let what = format!("record {}: bad or missing {field}", head.key);
-            Error::Corrupt(what.into())
-        };
-        let text = |field: &str| {
-            let value = head.field(field).ok_or_else(|| bad(field))?;
-            std::str::from_utf8(value).map_err(|_| bad(field))
-        };
-        let status = text("status")?;
-        let status = Status::ALL.into_iter().find(|one| one.as_str() == status);
-        let mut archived = Self {
-            id: TaskId::parse(text("job_id")?).map_err(|_| bad("job_id"))?,
-            status: status.ok_or_else(|| bad("status"))?,
-            lane: Lane::new(text("queue")?, text("kind")?).map_err(|_| bad("queue"))?,
-            owner: match head.field("user_id") {
-                Some(_) => Some(Name::new(text("user_id")?).map_err(|_| bad("user_id"))?),
-                None => None,
-            },
-            fields: head.fields.clone(),
-            attributes: Fields::new(),
-            left_out: BTreeSet::new(),
-        };
+    /// Reads it from its record, and leaves out what is in parts.
+    pub(super) fn listed(head: &Record) -> Result<Self> {
+        let mut archived = Self::head(head)?;
+        let left_out = counts(head)?.into_iter().map(|(name, _)| name);
+        archived.left_out = left_out.collect();
+        Ok(archived)
+    }
+
+    /// Reads it from its record and all its parts, in the order of [`part_keys`]. One that is missing
+    /// is `Corrupt`.
+    pub(super) fn whole(head: &Record, parts: Vec<Record>) -> Result<Self> {
+        let bad = |field: &Name| Reader(head).bad(field.as_str());
+        let mut archived = Self::head(head)?;
         let mut parts = parts.into_iter().peekable();
-        let listed = parts.peek().is_none();
         for (name, count) in counts(head)? {
-            archived.fields.remove(format!("{name}{COUNT}").as_str());
-            if listed {
-                archived.left_out.insert(name);
-                continue;
-            }
             let mut value = Vec::new();
             for n in 0..count {
                 let key = part_key(archived.id, &name, n)?;
                 let part = parts.next_if(|part| part.key == key);
-                let part = part.ok_or_else(|| bad(name.as_str()))?;
+                let part = part.ok_or_else(|| bad(&name))?;
                 if name.as_str() == ATTRIBUTES {
                     archived.attributes = part.fields;
                     continue;
                 }
-                value.extend_from_slice(part.field(PART).ok_or_else(|| bad(name.as_str()))?);
+                value.extend_from_slice(part.field(PART).ok_or_else(|| bad(&name))?);
             }
             if name.as_str() != ATTRIBUTES {
                 archived.fields.insert(name, value.into());
             }
         }
         Ok(archived)
+    }
+
+    /// What its record alone says.
+    fn head(head: &Record) -> Result<Self> {
+        let read = Reader(head);
+        let status = read.text("status")?;
+        let status = Status::ALL.into_iter().find(|one| one.as_str() == status);
+        let name = |read: &Reader<'_>, field: &str| {
+            Name::new(read.text(field)?).map_err(|_| read.bad(field))
+        };
+        let mut fields = head.fields.clone();
+        fields.retain(|name, _| !name.as_str().ends_with(COUNT));
+        Ok(Self {
+            id: TaskId::parse(read.text("job_id")?).map_err(|_| read.bad("job_id"))?,
+            status: status.ok_or_else(|| read.bad("status"))?,
+            lane: Lane {
+                queue: name(&read, "queue")?,
+                kind: name(&read, "kind")?,
+            },
+            owner: read.optional("user_id", name)?,
+            fields,
+            attributes: Fields::new(),
+            left_out: BTreeSet::new(),
+        })
     }
 }
 
@@ -230,10 +239,10 @@ fn part_key(id: TaskId, field: &Name, n: usize) -> Result<Key, Invalid> {
     Key::new(format!("{PARTS}{id}.{field}.{n}"))
 }
 
-/// The parts beside a record, in the order in which [`Archived::read`] takes them.
+/// The parts beside a record, in the order in which [`Archived::whole`] takes them.
 pub(super) fn part_keys(head: &Record) -> Result<Vec<Key>> {
     let id = head.key.as_str().strip_prefix(HEADS).unwrap_or_default();
-    let id = TaskId::parse(id)?;
+    let id = TaskId::parse(id).map_err(|_| Reader(head).bad("job_id"))?;
     let mut keys = Vec::new();
     for (name, count) in counts(head)? {
         for n in 0..count {
@@ -246,15 +255,16 @@ pub(super) fn part_keys(head: &Record) -> Result<Vec<Key>> {
 /// How many parts its fields have, of those that have any.
 fn counts(head: &Record) -> Result<Vec<(Name, usize)>> {
     let mut counts = Vec::new();
-    for (field, count) in &head.fields {
+    let read = Reader(head);
+    for field in head.fields.keys() {
         let Some(name) = field.as_str().strip_suffix(COUNT) else {
             continue;
         };
-        let count = integer(count).and_then(|count| usize::try_from(count).ok());
         // A commit has fewer writes than this: more is a mistake, and would be a lot to read.
-        let count = count.filter(|count| *count <= 10_000);
-        let bad = || Error::Corrupt(format!("record {}: bad {field}", head.key).into());
-        counts.push((Name::new(name)?, count.ok_or_else(bad)?));
+        let count = read.number(field.as_str()).ok();
+        let count = count.filter(|count: &usize| *count <= 10_000);
+        let bad = || read.bad(field.as_str());
+        counts.push((Name::new(name).map_err(|_| bad())?, count.ok_or_else(bad)?));
     }
     Ok(counts)
 }

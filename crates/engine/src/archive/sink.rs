@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::Mutex;
 
 use super::Archived;
+use crate::Engine;
 
 /// Why a sink could not keep a task.
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,7 +26,11 @@ pub trait Sink: Send + Sync + Debug {
     /// - What is answered with `Ok` is durable: the task is deleted next.
     /// - The same task may come again, if a crash came between the two.
     /// - A task that cannot be kept keeps no other from it. It comes again later.
-    async fn keep(&self, tasks: &[Task]) -> Vec<Result<(), SinkError>>;
+    /// - Answers within a minute. Later answers are not waited for: the same tasks come again.
+    ///
+    /// The logs of these tasks go with them. What is to stay of them can be read with
+    /// [`Tasks::logs`](crate::Tasks::logs) of this engine.
+    async fn keep(&self, tasks: &[Task], engine: &Engine) -> Vec<Result<(), SinkError>>;
 }
 
 /// Appends tasks to a file, one line of JSON each, and syncs it before they are deleted.
@@ -103,7 +108,7 @@ impl JsonLines {
 
 #[async_trait]
 impl Sink for JsonLines {
-    async fn keep(&self, tasks: &[Task]) -> Vec<Result<(), SinkError>> {
+    async fn keep(&self, tasks: &[Task], _: &Engine) -> Vec<Result<(), SinkError>> {
         let mut lines = Vec::new();
         let mut answers: Vec<Result<(), SinkError>> = Vec::new();
         for task in tasks {

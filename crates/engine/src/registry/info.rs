@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
-use plimsoll_core::record::{Fields, Record, integer};
+use plimsoll_core::record::{Fields, Record};
 use plimsoll_core::task::{Lane, WorkerId};
 use plimsoll_core::{Error, Incarnation, Invalid, Name, Revision, Timestamp, record};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-/// How long a record stays after the last heartbeat.
-pub(super) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+use crate::fields::Reader;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Whether a worker works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -28,6 +27,15 @@ pub enum WorkerStatus {
 impl WorkerStatus {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Active, Self::Draining, Self::Offline];
+
+    /// How long a record stays after the last heartbeat. Of one that says that it ends, nobody will
+    /// want to know for long; of one that falls silent, somebody may ask tomorrow.
+    pub(super) fn kept(self) -> Duration {
+        match self {
+            Self::Active | Self::Draining => 24 * HOUR,
+            Self::Offline => HOUR,
+        }
+    }
 
     /// Its name in records.
     ///
@@ -189,7 +197,7 @@ impl Profile {
             ("kinds", json(&self.kinds)),
             ("max_concurrent", self.max_concurrent.to_string()),
             ("stale_after_ms", self.stale_after.as_millis().to_string()),
-            ("ttl_ms", KEPT.as_millis().to_string()),
+            ("ttl_ms", status.kept().as_millis().to_string()),
             ("started_at", started_at.as_micros().to_string()),
         ])?;
         fields.extend(status_field(status)?);
@@ -210,30 +218,4 @@ impl Load {
 
 pub(super) fn status_field(status: WorkerStatus) -> Result<Fields, Invalid> {
     record::fields([("status", status.as_str())])
-}
-
-/// Reads fields, and names the one that is wrong.
-struct Reader<'a>(&'a Record);
-
-impl Reader<'_> {
-    fn bad(&self, field: &str) -> Error {
-        Error::Corrupt(format!("record {}: bad or missing {field}", self.0.key).into())
-    }
-
-    fn field(&self, name: &str) -> Result<&Bytes, Error> {
-        self.0.field(name).ok_or_else(|| self.bad(name))
-    }
-
-    fn text(&self, name: &str) -> Result<&str, Error> {
-        std::str::from_utf8(self.field(name)?).map_err(|_| self.bad(name))
-    }
-
-    fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, Error> {
-        let number = integer(self.field(name)?).and_then(|number| T::try_from(number).ok());
-        number.ok_or_else(|| self.bad(name))
-    }
-
-    fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
-        serde_json::from_slice(self.field(name)?).map_err(|_| self.bad(name))
-    }
 }

@@ -54,13 +54,13 @@ impl Workers {
         Self { engine }
     }
 
-    /// All workers that were heard of within a day, by name, each life of its own. What cannot be
-    /// read is left out.
+    /// All workers that were heard of within a day, and those that ended within an hour, by name, each
+    /// life of its own. What cannot be read is left out.
     pub async fn list(&self) -> Result<Vec<WorkerInfo>> {
         self.all(Prefix::new(WORKERS)?, Vec::new()).await
     }
 
-    /// The lives of one worker that were heard of within a day, the oldest first.
+    /// The lives of one worker that are still known, the oldest first.
     pub async fn get(&self, name: &Name) -> Result<Vec<WorkerInfo>> {
         self.all(prefix_of(name)?, Vec::new()).await
     }

@@ -11,7 +11,7 @@ use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Error, Key, Result, Revision, StoreExt, Timestamp};
 use tokio::sync::watch;
 
-use super::info::{KEPT, Load, Profile, WorkerStatus, status_field};
+use super::info::{Load, Profile, WorkerStatus, status_field};
 use super::key_of;
 use crate::Engine;
 use crate::telemetry::Heartbeat;
@@ -141,7 +141,8 @@ impl Presence {
         self.started_at = Some(started_at);
         let profile = &self.profile;
         let fields = profile.fields(&self.id, started_at, said.status, &said.load)?;
-        Ok(Commit::of(Write::Put(Put::new(key, fields).ttl(KEPT))))
+        let put = Put::new(key, fields).ttl(said.status.kept());
+        Ok(Commit::of(Write::Put(put)))
     }
 
     /// Says once that the store does not take it, and once that it does again.
@@ -172,7 +173,7 @@ fn heartbeat(key: &Key, revision: Revision, before: &Said, now: &Said) -> Result
             .set(now.load.fields()?);
         commit = commit.write(Write::Merge(change));
     }
-    Ok(commit.write(Write::Touch(key.clone(), Some(KEPT))))
+    Ok(commit.write(Write::Touch(key.clone(), Some(now.status.kept()))))
 }
 
 fn revision(receipt: &Receipt) -> Option<Revision> {

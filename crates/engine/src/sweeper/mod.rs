@@ -16,11 +16,12 @@ use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Result};
 
 use pace::{APART_MAX, Pace};
-use pass::Observer;
-pub use pass::{Part, Pass, Trouble};
+use pass::{Observer, Places};
+pub use pass::{Part, Pass, Reason, Trouble};
 
 use crate::archive::Sink;
-use crate::{Engine, Retention};
+use crate::tasks::Retries;
+use crate::{Engine, Locks, Retention};
 
 /// Sweeps a namespace for as long as it runs.
 ///
@@ -43,12 +44,15 @@ pub struct Sweeper {
     interval: Duration,
     /// How often to look for workers that nobody has heard of.
     watch_every: Duration,
-    retention: Retention,
+    /// Instead of what is stored with the namespace.
+    retention: Option<Retention>,
     sink: Option<Arc<dyn Sink>>,
     leads: bool,
     /// How long a leader that died is waited for.
     term: Duration,
     observer: Option<Observer>,
+    /// Who leads is decided on the store that is swept, wherever the other locks are.
+    locks: Locks,
 }
 
 /// How often to look for workers that nobody has heard of.
@@ -61,12 +65,14 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 impl Sweeper {
     /// With everything at its default.
     pub fn new(engine: Engine) -> Self {
+        let here = engine.clone().locks_on(engine.store().clone());
         Self {
+            locks: here.locks().with_retries(Retries::none()),
             engine,
             limit: 500,
             interval: Duration::from_secs(10),
             watch_every: WATCH_EVERY,
-            retention: Retention::default(),
+            retention: None,
             sink: None,
             leads: true,
             term: term::TERM,
@@ -93,9 +99,10 @@ impl Sweeper {
         self
     }
 
-    /// Keeps things this long once they are over.
+    /// Keeps things this long once they are over, whatever is stored with the namespace. Without this,
+    /// it goes by [`Engine::retention`], or by the default if nothing is stored there.
     pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
+        self.retention = Some(retention);
         self
     }
 
@@ -118,8 +125,9 @@ impl Sweeper {
     }
 
     /// Whether it may lead, which is the default: of all sweepers of a namespace that may, one does,
-    /// by the lock `plimsoll.sweeper`. The others look for what is due each interval, in case the
-    /// leader hangs, and leave all else to it.
+    /// by the lock `plimsoll.sweeper` on the store that is swept. The others look for what is due each
+    /// interval, and a second after something should have been decided, in case the leader hangs or
+    /// is dead; they leave all else to it.
     pub fn leads(mut self, leads: bool) -> Self {
         self.leads = leads;
         self
@@ -155,40 +163,17 @@ impl Sweeper {
         }
     }
 
-    /// Marks workers as offline, until the store is closed.
-    async fn watch(&self) {
-        let mut wait = self.first(self.watch_every);
+    /// Does a part again and again, as long as there is anything to do, until the store is closed.
+    async fn tend(&self, part: Part, every: Duration) {
+        let mut places = Places::default();
+        let mut wait = self.first(every);
         loop {
             self.engine.clock().sleep(wait).await;
-            wait = self.watch_every;
-            let mut pass = Pass::default();
-            self.mark_stale(&mut pass).await;
+            wait = every;
+            let pass = self.part_all(part, &mut places).await;
             self.report(&pass);
             if pass.is_closed() {
                 return;
-            }
-        }
-    }
-
-    /// Archives and removes what was kept long enough, until the store is closed.
-    async fn tidy(&self) {
-        let mut wait = self.first(TIDY_EVERY);
-        loop {
-            self.engine.clock().sleep(wait).await;
-            wait = TIDY_EVERY;
-            loop {
-                let mut pass = Pass::default();
-                self.archive(&mut pass).await;
-                self.remove(&mut pass).await;
-                self.report(&pass);
-                if pass.is_closed() {
-                    return;
-                }
-                if !pass.more || !pass.troubles.is_empty() {
-                    break;
-                }
-                // Whoever shares this thread, or the store, gets its turn.
-                tokio::task::yield_now().await;
             }
         }
     }
@@ -202,6 +187,9 @@ impl Sweeper {
         for trouble in &pass.troubles {
             tracing::warn!(%trouble, "a part of a sweep is left");
         }
+        if pass.untold > 0 {
+            tracing::warn!(more = pass.untold, "more of a sweep is left");
+        }
         if let Some(Observer(observe)) = &self.observer {
             observe(pass);
         }
@@ -212,19 +200,18 @@ impl Sweeper {
         let mut hints = self.engine.store().wakeups();
         let mut pace = Pace::new();
         loop {
-            let mut pass = Pass::default();
             let swept = match self.sweep_once().await {
                 Ok(swept) => swept,
                 Err(Error::Closed) => return,
                 Err(error) => {
+                    let mut pass = Pass::default();
                     pass.trouble(Part::Due, None, error);
                     self.report(&pass);
                     clock.sleep(AFTER_ERROR).await;
                     continue;
                 }
             };
-            pass.swept(swept.clone());
-            self.report(&pass);
+            self.report(&swept.clone().into());
             pace.looked(&swept);
             if swept.more && swept.errors.is_empty() {
                 // Whoever shares this thread gets its turn.

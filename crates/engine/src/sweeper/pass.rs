@@ -1,20 +1,25 @@
 //! One pass over everything that time brings about, each part of bounded size and on its own: what
 //! goes wrong in one keeps nothing from the others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use plimsoll_core::store::{Commit, Compacted, Swept};
-use plimsoll_core::{Error, StoreExt};
+use plimsoll_core::store::{Commit, Compacted, Cursor, Swept};
+use plimsoll_core::task::Status;
+use plimsoll_core::{Error, Result, StoreExt};
 use serde::Serialize;
 
 use super::Sweeper;
-use crate::Tasks;
-use crate::archive::Mover;
+use crate::Retention;
+use crate::archive::{Mover, Place};
 use crate::registry::{WorkerInfo, WorkerStatus, Workers, offline, was_marked};
 
 /// How many pages of the registry a pass looks through.
 const ROLLS_MAX: usize = 100;
+/// How many troubles of each part are told. The others are counted.
+const TOLD_MAX: usize = 10;
 
 /// What a pass did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +42,10 @@ pub struct Pass {
     pub archived: u64,
     /// What was removed because it was kept long enough.
     pub removed: Compacted,
-    /// What could not be done. Each is tried again with the next pass.
+    /// What could not be done, the first ten of each part. Each is tried again with the next pass.
     pub troubles: Vec<Trouble>,
+    /// How much more could not be done.
+    pub untold: u64,
     /// Whether there is more to do now.
     pub more: bool,
 }
@@ -65,7 +72,35 @@ pub struct Trouble {
     /// With what, if the error does not say that.
     pub what: Option<String>,
     /// Why.
-    pub error: Error,
+    pub error: Reason,
+}
+
+/// Why a pass could not do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The store says so.
+    Store(Error),
+    /// The sink of the archive says so, or does not answer.
+    Sink(String),
+}
+
+impl Reason {
+    /// For programs: the code of the store's error, or `sink`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Sink(_) => "sink",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Sink(why) => write!(f, "the sink: {why}"),
+        }
+    }
 }
 
 impl fmt::Display for Trouble {
@@ -93,6 +128,30 @@ impl fmt::Debug for Observer {
     }
 }
 
+impl Part {
+    /// All of them, in the order of a pass.
+    pub const ALL: [Self; 4] = [Self::Due, Self::Workers, Self::Archive, Self::Retention];
+}
+
+impl From<Swept> for Pass {
+    fn from(swept: Swept) -> Self {
+        let mut pass = Self {
+            promoted: swept.promoted,
+            expired: swept.expired,
+            failed: swept.failed,
+            cancelled: swept.cancelled,
+            records: swept.records,
+            groups: swept.groups,
+            more: swept.more,
+            ..Self::default()
+        };
+        for error in swept.errors {
+            pass.trouble(Part::Due, None, error);
+        }
+        pass
+    }
+}
+
 impl Pass {
     /// Whether there was nothing to do.
     pub fn is_idle(&self) -> bool {
@@ -101,52 +160,76 @@ impl Pass {
 
     /// Whether the store was closed.
     pub fn is_closed(&self) -> bool {
-        self.troubles
-            .iter()
-            .any(|trouble| trouble.error == Error::Closed)
+        let closed = Reason::Store(Error::Closed);
+        self.troubles.iter().any(|trouble| trouble.error == closed)
+    }
+
+    /// Whether another pass right now would get more done. What is stuck can wait.
+    fn goes_on(&self) -> bool {
+        let removed = &self.removed;
+        let decided = self.promoted + self.expired + self.records + self.groups;
+        let tidied = removed.tasks + removed.groups + removed.entries + removed.lines;
+        let all = [
+            decided,
+            self.offline,
+            self.archived,
+            tidied,
+            removed.remembered,
+        ];
+        self.more && all.iter().any(|count| *count > 0) && !self.is_closed()
     }
 
     pub(super) fn trouble(&mut self, part: Part, what: Option<String>, error: Error) {
-        self.troubles.push(Trouble { part, what, error });
+        self.tell(Trouble {
+            part,
+            what,
+            error: Reason::Store(error),
+        });
     }
 
-    pub(super) fn swept(&mut self, swept: Swept) {
-        self.promoted += swept.promoted;
-        self.expired += swept.expired;
-        self.failed += swept.failed;
-        self.cancelled += swept.cancelled;
-        self.records += swept.records;
-        self.groups += swept.groups;
-        self.more |= swept.more;
-        for error in swept.errors {
-            self.trouble(Part::Due, None, error);
+    fn tell(&mut self, trouble: Trouble) {
+        let told = (self.troubles.iter()).filter(|told| told.part == trouble.part);
+        let closes = trouble.error == Reason::Store(Error::Closed) && !self.is_closed();
+        match told.count() < TOLD_MAX || closes {
+            true => self.troubles.push(trouble),
+            false => self.untold += 1,
         }
     }
 
-    fn removed(&mut self, done: Compacted) {
-        self.removed.tasks += done.tasks;
-        self.removed.groups += done.groups;
-        self.removed.entries += done.entries;
-        self.removed.lines += done.lines;
-        self.removed.remembered += done.remembered;
-        self.removed.more = done.more;
-        self.more |= done.more;
+    /// Takes in what another pass did.
+    pub(super) fn add(&mut self, other: Self) {
+        self.promoted += other.promoted;
+        self.expired += other.expired;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.records += other.records;
+        self.groups += other.groups;
+        self.offline += other.offline;
+        self.archived += other.archived;
+        self.removed.tasks += other.removed.tasks;
+        self.removed.groups += other.removed.groups;
+        self.removed.entries += other.removed.entries;
+        self.removed.lines += other.removed.lines;
+        self.removed.remembered += other.removed.remembered;
+        self.removed.more |= other.removed.more;
+        (other.troubles.into_iter()).for_each(|trouble| self.tell(trouble));
+        self.untold += other.untold;
+        self.more |= other.more;
     }
 
-    /// Takes in what another pass did after this one.
+    /// Takes in what another pass did after this one: what that has left is what is left.
     pub(super) fn then(&mut self, next: Self) {
-        self.promoted += next.promoted;
-        self.expired += next.expired;
-        self.failed += next.failed;
-        self.cancelled += next.cancelled;
-        self.records += next.records;
-        self.groups += next.groups;
-        self.offline += next.offline;
-        self.archived += next.archived;
-        self.removed(next.removed);
-        self.troubles = next.troubles;
-        self.more = next.more;
+        (self.more, self.removed.more) = (false, false);
+        self.add(next);
     }
+}
+
+/// Where walks through long lists go on, so that what is stuck does not hide what is behind it.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// In the tasks that go to the archive; `None`: the end was reached in this round.
+    archive: BTreeMap<(Status, Duration), Place>,
+    workers: Option<Cursor>,
 }
 
 impl Sweeper {
@@ -167,46 +250,69 @@ impl Sweeper {
     /// ```
     pub async fn pass(&self) -> Pass {
         let mut pass = Pass::default();
-        match self.sweep_once().await {
-            Ok(swept) => pass.swept(swept),
-            Err(error) => pass.trouble(Part::Due, None, error),
+        for part in Part::ALL {
+            pass.add(self.part(part, &mut Places::default()).await);
         }
-        self.mark_stale(&mut pass).await;
-        self.archive(&mut pass).await;
-        self.remove(&mut pass).await;
         pass
     }
 
     /// Passes until nothing is left to do now, or what is left cannot be done.
     pub async fn pass_all(&self) -> Pass {
-        let mut all = self.pass().await;
-        while all.more && all.troubles.is_empty() {
-            tokio::task::yield_now().await;
-            all.then(self.pass().await);
+        let mut pass = Pass::default();
+        for part in Part::ALL {
+            pass.add(self.part_all(part, &mut Places::default()).await);
         }
-        all
+        pass
+    }
+
+    /// Does a part as long as it gets something done.
+    pub(super) async fn part_all(&self, part: Part, places: &mut Places) -> Pass {
+        places.archive.retain(|_, place| place.is_some());
+        let mut all = Pass::default();
+        loop {
+            let pass = self.part(part, places).await;
+            let again = pass.goes_on();
+            all.then(pass);
+            if !again {
+                return all;
+            }
+            // Whoever shares this thread, or the store, gets its turn.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn part(&self, part: Part, places: &mut Places) -> Pass {
+        let mut pass = Pass::default();
+        let done = match part {
+            Part::Due => self.sweep_once().await.map(|swept| pass.add(swept.into())),
+            Part::Workers => self.mark_stale(places, &mut pass).await,
+            Part::Archive => self.archive(places, &mut pass).await,
+            Part::Retention => self.remove(&mut pass).await,
+        };
+        if let Err(error) = done {
+            pass.trouble(part, None, error);
+        }
+        pass
     }
 
     /// Marks workers as offline that nobody has heard of. One that is heard of meanwhile is left.
-    pub(super) async fn mark_stale(&self, pass: &mut Pass) {
+    async fn mark_stale(&self, places: &mut Places, pass: &mut Pass) -> Result<()> {
         let workers = Workers::new(self.engine.clone());
-        let mut cursor = None;
         for _ in 0..ROLLS_MAX {
-            let roll = match workers.running(cursor).await {
-                Ok(roll) => roll,
-                Err(error) => return pass.trouble(Part::Workers, None, error),
-            };
+            let roll = workers.running(places.workers.clone()).await?;
             for error in roll.unreadable {
                 pass.trouble(Part::Workers, None, error);
             }
             let mut stale = roll.workers;
             stale.retain(|worker| worker.status == WorkerStatus::Offline);
             self.mark(&stale, pass).await;
-            cursor = roll.next;
-            if cursor.is_none() {
-                return;
+            places.workers = roll.next;
+            if places.workers.is_none() {
+                return Ok(());
             }
         }
+        pass.more = true;
+        Ok(())
     }
 
     async fn mark(&self, stale: &[WorkerInfo], pass: &mut Pass) {
@@ -215,8 +321,7 @@ impl Sweeper {
         }
         let commits = stale.iter().map(offline);
         let commits = commits.map(|commit| Ok::<Commit, Error>(commit?));
-        let tasks = Tasks::new(self.engine.clone());
-        let answers = tasks.commit_all(commits).await;
+        let answers = self.engine.tasks().commit_all(commits).await;
         let mut offline = 0;
         for (worker, answer) in stale.iter().zip(answers) {
             match was_marked(answer.map(drop)) {
@@ -228,15 +333,31 @@ impl Sweeper {
         self.engine.telemetry().marked_offline(offline);
     }
 
-    pub(super) async fn archive(&self, pass: &mut Pass) {
+    /// How long things are kept: as this sweeper was told, or else everybody.
+    async fn keeping(&self) -> Result<Retention> {
+        match &self.retention {
+            Some(retention) => Ok(retention.clone()),
+            None => Ok(self.engine.retention().get().await?.unwrap_or_default()),
+        }
+    }
+
+    async fn archive(&self, places: &mut Places, pass: &mut Pass) -> Result<()> {
+        let retention = self.keeping().await?;
+        if retention.elsewhere && self.sink.is_none() {
+            return Ok(());
+        }
         let mover = Mover {
             engine: &self.engine,
             sink: self.sink.as_ref(),
-            ttl: self.retention.archived,
+            ttl: retention.archived,
             limit: self.limit,
         };
-        for (status, age) in self.retention.to_archive() {
-            let moved = match mover.step(status, age).await {
+        for (status, age) in retention.to_archive() {
+            let mut place = match places.archive.get(&(status, age)) {
+                Some(None) => continue,
+                place => place.cloned().flatten(),
+            };
+            let moved = match mover.step(status, age, &mut place).await {
                 Ok(moved) => moved,
                 Err(error) => {
                     pass.trouble(Part::Archive, None, error);
@@ -245,27 +366,32 @@ impl Sweeper {
             };
             let records = &self.engine.telemetry().records;
             records.archived(moved.tasks, moved.left.len());
+            places.archive.insert((status, age), place);
             pass.archived += moved.tasks;
             pass.more |= moved.more;
             for (task, error) in moved.left {
-                pass.trouble(Part::Archive, Some(format!("task {task}")), error);
+                let (part, what) = (Part::Archive, Some(format!("task {task}")));
+                pass.tell(Trouble { part, what, error });
             }
         }
+        Ok(())
     }
 
-    pub(super) async fn remove(&self, pass: &mut Pass) {
-        let step = self.retention.step(self.limit);
-        match self.engine.store().compact(step).await {
-            Ok(done) => {
-                self.engine.telemetry().compacted(&done);
-                pass.removed(done);
-            }
-            Err(error) => pass.trouble(Part::Retention, None, error),
-        }
+    async fn remove(&self, pass: &mut Pass) -> Result<()> {
+        let step = self.keeping().await?.step(self.limit);
+        let removed = self.engine.store().compact(step).await?;
+        self.engine.telemetry().compacted(&removed);
+        let more = removed.more;
+        pass.add(Pass {
+            removed,
+            more,
+            ..Pass::default()
+        });
+        Ok(())
     }
 
     /// One pass of bounded size over what is due alone.
-    pub async fn sweep_once(&self) -> plimsoll_core::Result<Swept> {
+    pub async fn sweep_once(&self) -> Result<Swept> {
         let swept = (self.engine.store())
             .sweep(self.limit, self.engine.ids())
             .await;

@@ -8,15 +8,16 @@ use std::time::Duration;
 use plimsoll_core::Error;
 use plimsoll_core::error::Conflict;
 
-use super::{AFTER_ERROR, Part, Pass, Sweeper};
+use super::{AFTER_ERROR, Part, Pass, Sweeper, TIDY_EVERY};
 use crate::locks::LockGuard;
-use crate::tasks::Retries;
 use crate::telemetry::Leads;
 
 /// The lock that the leader holds.
 const LEADER: &str = "plimsoll.sweeper";
 /// How long a leader that died is waited for.
 pub(super) const TERM: Duration = Duration::from_secs(30);
+/// How long a leader that lives needs at most to decide something that is due.
+const LATE: Duration = Duration::from_secs(1);
 
 impl Sweeper {
     /// Sweeps until it is dropped or the store is closed.
@@ -79,8 +80,7 @@ impl Sweeper {
         if !self.leads || clock.monotonic() < *asks_at {
             return None;
         }
-        let locks = self.engine.locks().with_retries(Retries::none());
-        match locks.lock(LEADER).ttl(self.term).try_acquire().await {
+        match self.locks.lock(LEADER).ttl(self.term).try_acquire().await {
             Ok(term) => Some(term),
             Err(error) => {
                 // If the store is away, or closed, whoever follows finds out.
@@ -101,29 +101,39 @@ impl Sweeper {
         tokio::select! {
             biased;
             () = self.decide() => true,
-            () = self.watch() => true,
-            () = self.tidy() => true,
+            () = self.tend(Part::Workers, self.watch_every) => true,
+            // Beside each other: a sink that hangs keeps nothing from being removed.
+            () = self.tend(Part::Archive, TIDY_EVERY) => true,
+            () = self.tend(Part::Retention, TIDY_EVERY) => true,
             () = term.lost() => false,
         }
     }
 
-    /// Looks once for what a leader that hangs has left, and waits. Answers whether the store was
-    /// closed.
+    /// Decides what a leader that hangs or is dead has left, and waits: for an interval, or until a
+    /// leader should have decided the next thing. Answers whether the store was closed.
     async fn follow(&self) -> bool {
-        let mut pass = Pass::default();
-        let wait = match self.sweep_once().await {
-            Ok(swept) => {
-                pass.swept(swept);
-                self.interval
-            }
-            Err(Error::Closed) => return true,
-            Err(error) => {
-                pass.trouble(Part::Due, None, error);
-                AFTER_ERROR
+        let clock = self.engine.clock();
+        let mut all = Pass::default();
+        let wait = loop {
+            match self.sweep_once().await {
+                Ok(swept) => {
+                    let again = swept.more && swept.errors.is_empty();
+                    let next = swept.next.map(|next| next.since(clock.now()) + LATE);
+                    all.then(swept.into());
+                    if !again {
+                        break next.map_or(self.interval, |next| next.min(self.interval));
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Err(Error::Closed) => return true,
+                Err(error) => {
+                    all.trouble(Part::Due, None, error);
+                    break AFTER_ERROR;
+                }
             }
         };
-        self.report(&pass);
-        self.engine.clock().sleep(wait).await;
+        self.report(&all);
+        clock.sleep(wait).await;
         false
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll_core::decorate::{Decorated, Method};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Amend, Commit, Ending, Retry, Write};
+use plimsoll_core::store::{Amend, Commit, Ending, Merge, Retry, Write};
 use plimsoll_core::task::{KeyLifetime, NewTask, OnConflict, Progress, Status, Task};
-use plimsoll_core::{Limits, Name, StoreExt};
+use plimsoll_core::{Key, Limits, Name, StoreExt};
 use plimsoll_engine::archive::ListArchived;
 use plimsoll_engine::sweeper::Part;
 use plimsoll_engine::{Retention, Sweeper};
@@ -349,7 +349,7 @@ async fn a_task_that_the_store_cannot_take_as_an_archived_one_keeps_no_other_fro
         for expected in [4, 0] {
             let pass = sweeper.pass().await;
             assert_eq!(pass.archived, expected);
-            assert_eq!(pass.troubles.len(), large.len());
+            assert_eq!((pass.troubles.len(), pass.untold), (10, 2));
             for (trouble, id) in pass.troubles.iter().zip(&large) {
                 assert_eq!(trouble.part, Part::Archive);
                 assert_eq!(trouble.what, Some(format!("task {id}")));
@@ -361,5 +361,48 @@ async fn a_task_that_the_store_cannot_take_as_an_archived_one_keeps_no_other_fro
         for id in small {
             assert!(!world.exists(id).await && world.archived(id).await);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_keeps_no_other_from_being_listed() {
+    for world in worlds().await {
+        let ids = [
+            world.ended("a", Status::Completed).await,
+            world.ended("b", Status::Completed).await,
+        ];
+        world.clock.advance(DAY);
+        let sweeper = world.sweeper().retention(after_a_day());
+        assert_eq!(sweeper.pass().await.archived, 2);
+        let key = Key::new(format!("plimsoll.archive.tasks.{}", ids[0])).unwrap();
+        let broken = Merge::new(key).set(fields([("status", "lost")]).unwrap());
+        world.store.write(Write::Merge(broken)).await.unwrap();
+        let archive = world.engine.archive();
+        let page = archive.list(ListArchived::default(), 10).await.unwrap();
+        let found: Vec<_> = page.rows.iter().map(|row| row.id).collect();
+        assert_eq!(found, [ids[1]]);
+        assert_eq!(page.unreadable.len(), 1);
+        let why = page.unreadable[0].to_string();
+        assert!(
+            why.contains(&ids[0].to_string()) && why.contains("status"),
+            "{why}"
+        );
+        assert_eq!(archive.get(ids[0]).await.unwrap_err().kind(), "corrupt");
+    }
+}
+
+#[tokio::test]
+async fn a_task_with_a_part_missing_is_corrupt_and_not_taken_for_whole() {
+    for world in worlds().await {
+        let task = rich(&world).await;
+        world.clock.advance(DAY);
+        let sweeper = world.sweeper().retention(after_a_day());
+        assert_eq!(sweeper.pass().await.archived, 1);
+        let id = task.id();
+        let part = Key::new(format!("plimsoll.archive.parts.{id}.attributes.0")).unwrap();
+        world.store.write(Write::Delete(part)).await.unwrap();
+        let broken = world.engine.archive().get(id).await.unwrap_err();
+        assert_eq!(broken.kind(), "corrupt");
+        assert!(broken.to_string().contains("attributes"), "{broken}");
     }
 }

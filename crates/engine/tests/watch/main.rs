@@ -6,5 +6,6 @@
 mod archive;
 mod crashes;
 mod passes;
+mod retention;
 mod sinks;
 mod world;

@@ -6,7 +6,7 @@ use plimsoll_core::store::{Put, Write};
 use plimsoll_core::task::{Due, RetryPolicy, Status};
 use plimsoll_core::{Error, Key, StoreExt};
 use plimsoll_engine::registry::WorkerStatus;
-use plimsoll_engine::sweeper::{Part, Pass};
+use plimsoll_engine::sweeper::{Part, Pass, Reason};
 
 use crate::world::{DAY, World, after_a_day, secs, worlds};
 
@@ -147,7 +147,10 @@ async fn a_worker_whose_record_cannot_be_read_keeps_no_other_from_being_marked()
             assert_eq!(pass.troubles.len(), 2);
             for trouble in &pass.troubles {
                 assert_eq!(trouble.part, Part::Workers);
-                assert!(matches!(&trouble.error, Error::Corrupt(_)), "{trouble}");
+                assert!(
+                    matches!(&trouble.error, Reason::Store(Error::Corrupt(_))),
+                    "{trouble}"
+                );
                 assert!(
                     trouble.to_string().contains("plimsoll.workers."),
                     "{trouble}"

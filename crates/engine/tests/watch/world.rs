@@ -30,6 +30,11 @@ pub(crate) async fn worlds() -> Vec<World> {
     worlds_with(Limits::default()).await
 }
 
+/// One in memory.
+pub(crate) async fn in_memory() -> World {
+    worlds().await.swap_remove(0)
+}
+
 pub(crate) async fn worlds_with(limits: Limits) -> Vec<World> {
     let clock = ManualClock::new();
     let memory = Memory::with(Arc::new(clock.clone()), limits.clone());
@@ -57,6 +62,27 @@ impl World {
             store,
             clock,
             _folder: folder,
+        }
+    }
+
+    /// Lets time pass in small steps, so that everything that waits gets its turn. Only in memory,
+    /// where nothing waits for another thread.
+    pub(crate) async fn pass(&self, duration: Duration) {
+        let step = Duration::from_millis(500);
+        let mut left = duration;
+        self.turns(100).await;
+        while !left.is_zero() {
+            let now = step.min(left);
+            self.clock.advance(now);
+            left -= now;
+            self.turns(20).await;
+        }
+        self.turns(500).await;
+    }
+
+    async fn turns(&self, count: usize) {
+        for _ in 0..count {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -161,4 +187,11 @@ pub(crate) fn after_a_day() -> Retention {
     retention.archive.remove(&Status::Cancelled);
     retention.history = Some(DAY);
     retention
+}
+
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn spawn<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(future)
 }

@@ -185,6 +185,20 @@ async fn a_worker_that_nobody_hears_of_is_offline_and_marked_once() {
 }
 
 #[tokio::test]
+async fn a_worker_that_said_goodbye_is_known_for_an_hour() {
+    let bench = Bench::new();
+    let worker = registered(&bench).handle("k", async || {}).build().unwrap();
+    worker.run_until_empty().await.unwrap();
+    let ended = only(&bench).await;
+    assert_eq!(ended.status, WorkerStatus::Offline);
+    assert_eq!(ended.last_heartbeat, bench.engine.clock().now());
+    bench.clock.advance(secs(3_600) - millis(1));
+    assert_eq!(only(&bench).await.last_heartbeat, ended.last_heartbeat);
+    bench.clock.advance(millis(1));
+    assert!(workers(&bench).list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_heartbeat_wins_over_who_took_the_worker_for_dead() {
     let bench = Bench::new();
     let _worker = start(registered(&bench).handle("k", async || {}));

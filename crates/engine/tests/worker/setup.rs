@@ -74,6 +74,12 @@ impl Bench {
         }
     }
 
+    /// Another store on the same clock.
+    pub(crate) fn other_store(&self, namespace: &str) -> Arc<dyn Store> {
+        let memory = Memory::with(Arc::new(self.clock.clone()), Limits::default());
+        Arc::new(memory.open(Namespace::new(namespace).unwrap()))
+    }
+
     /// A task of queue `q`.
     pub(crate) fn task(&self, kind: &str, payload: &'static str) -> NewTask {
         let lane = Lane::new("q", kind).unwrap();

@@ -46,6 +46,7 @@ fn retention(profile: &Profile) -> Retention {
         groups: Some(KEPT),
         history: profile.history,
         logs: Some(KEPT),
+        elsewhere: false,
     }
 }
 

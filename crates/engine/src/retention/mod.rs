@@ -1,10 +1,14 @@
 //! How long things are kept once they are over.
 
+mod stored;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plimsoll_core::store::Compact;
 use plimsoll_core::task::Status;
+
+pub use stored::StoredRetention;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -28,6 +32,9 @@ pub struct Retention {
     pub tasks: BTreeMap<Status, Duration>,
     /// Which of these go to the [archive](crate::archive) then; the others are removed.
     pub archive: BTreeSet<Status>,
+    /// Whether the archive is somewhere else: sweepers without a [`Sink`](crate::archive::Sink) leave
+    /// what goes there to those that have one.
+    pub elsewhere: bool,
     /// How long the archive keeps them; `None`: for ever.
     pub archived: Option<Duration>,
     /// Groups that have drained.
@@ -46,6 +53,7 @@ impl Default for Retention {
         Self {
             tasks: (finished.clone().map(|status| (status, 30 * DAY))).collect(),
             archive: finished.collect(),
+            elsewhere: false,
             archived: Some(365 * DAY),
             groups: Some(30 * DAY),
             history: Some(7 * DAY),
@@ -66,6 +74,7 @@ impl Retention {
         Self {
             tasks: BTreeMap::new(),
             archive: BTreeSet::new(),
+            elsewhere: false,
             archived: None,
             groups: None,
             history: None,
