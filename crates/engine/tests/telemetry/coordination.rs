@@ -164,7 +164,7 @@ struct Full;
 
 #[async_trait]
 impl Sink for Full {
-    async fn keep(&self, tasks: &[Task]) -> Vec<Result<(), SinkError>> {
+    async fn keep(&self, tasks: &[Task], _: &Engine) -> Vec<Result<(), SinkError>> {
         tasks.iter().map(|_| Err("full".into())).collect()
     }
 }
