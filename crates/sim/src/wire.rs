@@ -20,7 +20,7 @@ use plimsoll_core::task::Task;
 use plimsoll_core::wake::{Hub, Listener, Wake};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
 
-use crate::check::moves;
+use crate::check::{moves, renewals};
 use crate::dice::Dice;
 use crate::planted::Planted;
 use crate::trace;
@@ -230,7 +230,7 @@ impl Wire {
 /// An exchange arrives at the store. The checkers look at once.
 async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchanged {
     let memory = &world.memory;
-    let moves = moves(&exchange.commits);
+    let (moves, renewals) = (moves(&exchange.commits), renewals(&exchange.commits));
     let mut forgotten = Vec::new();
     if let Some(planted) = world.planted {
         let sent = std::mem::take(&mut exchange.commits);
@@ -251,6 +251,7 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
         commits.insert(place, Ok(receipt));
     }
     world.checker().moved(moves, &commits);
+    let stale = world.checker().stale(renewals, &commits);
     let renewals = match exchange.renew {
         Some(renew) => Some(memory.renew(renew).await),
         None => None,
@@ -259,7 +260,10 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
         Some(claim) => Some(memory.claim(claim).await),
         None => None,
     };
-    world.checker().look();
+    let mut checker = world.checker();
+    checker.look();
+    checker.renewed(stale);
+    drop(checker);
     Exchanged {
         commits,
         renewals,

@@ -170,7 +170,7 @@ fn a_release_by_another_is_found() {
 
 #[test]
 fn a_renewal_by_another_is_found() {
-    assert_eq!(found(Planted::AnybodyRenews, 200), "locks");
+    assert_eq!(found(Planted::AnybodyRenews, 80), "locks");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_lock_that_does_not_end_is_found() {
 
 #[test]
 fn a_line_that_is_served_from_its_end_is_found() {
-    assert_eq!(found(Planted::LastInLine, 40), "line");
+    assert_eq!(found(Planted::LastInLine, 120), "line");
 }
 
 #[test]

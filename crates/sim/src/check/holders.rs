@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
+use plimsoll_core::store::{Commit, Guard, Receipt, Write};
 use plimsoll_core::{Error, Key, Result, StoreExt, Token};
 
 use super::Checker;
-use super::locks::{End, Term};
+use super::locks::{End, LOCKS, Term};
 
 /// How long somebody may wait for a lock once nothing goes wrong, and how often it may be taken by
 /// others meanwhile: each of those who contend once, and a few that come in between.
@@ -40,7 +41,61 @@ pub(crate) struct Grip {
     pub(crate) ttl: Duration,
 }
 
+/// A renewal that a commit asks for.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// Which commit.
+    place: usize,
+    lock: Key,
+    holder: String,
+}
+
+/// The renewals that these commits ask for, as their senders mean them.
+pub(crate) fn renewals(commits: &[Commit]) -> Vec<Renewal> {
+    let mut renewals = Vec::new();
+    for (place, commit) in commits.iter().enumerate() {
+        let renews = |key: &Key| {
+            let touches =
+                |write: &Write| matches!(write, Write::Touch(touched, _) if touched == key);
+            key.as_str().starts_with(LOCKS) && commit.writes.iter().any(touches)
+        };
+        renewals.extend(commit.guards.iter().find_map(|guard| match guard {
+            Guard::Field(key, _, Some(holder)) if renews(key) => Some(Renewal {
+                place,
+                lock: key.clone(),
+                holder: String::from_utf8_lossy(holder).into_owned(),
+            }),
+            _ => None,
+        }));
+    }
+    renewals
+}
+
 impl Checker {
+    /// The renewals that the store has let through, of locks that were another's before.
+    pub(crate) fn stale(&self, sent: Vec<Renewal>, results: &[Result<Receipt>]) -> Vec<Renewal> {
+        let through = |renewal: &Renewal| matches!(results.get(renewal.place), Some(Ok(_)));
+        (sent.into_iter())
+            .filter(|renewal| through(renewal) && !self.is_held(renewal))
+            .collect()
+    }
+
+    /// These were let through, and what they renewed is still another's.
+    pub(crate) fn renewed(&mut self, stale: Vec<Renewal>) {
+        for renewal in stale {
+            if !self.is_held(&renewal) {
+                let wrong = format!("{} was renewed by another", renewal.lock);
+                self.blame("locks", wrong);
+            }
+        }
+    }
+
+    fn is_held(&self, renewal: &Renewal) -> bool {
+        let lock = self.locks.locks.get(&renewal.lock);
+        let holder = lock.and_then(|lock| lock.holder.as_ref());
+        holder.is_some_and(|holder| holder.id == renewal.holder && holder.token.is_some())
+    }
+
     /// A lock was taken, and others go on waiting for it.
     pub(super) fn count_taken(&mut self, lock: &Key) {
         if self.calm_since.is_none() {

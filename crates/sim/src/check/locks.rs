@@ -43,7 +43,7 @@ pub(super) struct Lock {
 
 #[derive(Debug)]
 pub(super) struct Holder {
-    id: String,
+    pub(super) id: String,
     /// `None` while it is only reserved.
     pub(super) token: Option<u64>,
 }

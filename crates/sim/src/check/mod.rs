@@ -70,7 +70,7 @@ use crate::trace::Aliases;
 pub(crate) use self::archive::ARCHIVE;
 pub use self::figures::Figures;
 pub(crate) use self::history::{DONE, STEP};
-pub(crate) use self::holders::Grip;
+pub(crate) use self::holders::{Grip, renewals};
 pub(crate) use self::locks::{LOCKS, WAITERS};
 pub(crate) use self::logs::Said;
 pub(crate) use self::registry::WORKERS;
