@@ -167,12 +167,15 @@ fn finished(status: Status) -> &'static str {
     }
 }
 
-fn list(phases: &[Phase]) -> String {
-    if phases.is_empty() {
-        return "nothing".to_owned();
+fn ways(from: &Phase, to: &Phase, allowed: &[Phase]) -> String {
+    match (from, to) {
+        (Phase::Cancelled, Phase::Pending) => "submit it again".to_owned(),
+        _ if allowed.is_empty() => "allowed: nothing".to_owned(),
+        _ => {
+            let words: Vec<String> = allowed.iter().map(Phase::to_string).collect();
+            format!("allowed: {}", words.join(", "))
+        }
     }
-    let words: Vec<String> = phases.iter().map(Phase::to_string).collect();
-    words.join(", ")
 }
 
 impl From<Conflict> for Error {
@@ -352,8 +355,8 @@ pub enum Conflict {
     },
     /// The lifecycle of the task does not lead there.
     #[error(
-        "task {task} cannot go from {from} to {to}; allowed: {}",
-        list(allowed)
+        "task {task} cannot go from {from} to {to}; {}",
+        ways(from, to, allowed)
     )]
     MoveNotAllowed {
         /// The task.

@@ -172,7 +172,11 @@ impl Lifecycle {
     /// Where a task may go from here.
     ///
     /// From `pending` a claim leads to the first stage, from `failed` a retry leads to `pending`.
-    /// What has completed or was cancelled stays so.
+    /// What has completed or was cancelled stays so: submit it again.
+    ///
+    /// That an attempt ends without an end of the task is no move, and needs no permission: a snooze, a
+    /// release, a failure that is tried again, a lease or deadline that ran out, an operator's retry of a
+    /// claimed task. All of these lead from any stage to `pending`, and the next claim to the first stage.
     pub fn allowed(&self, from: &Phase) -> Vec<Phase> {
         match from {
             Phase::Pending => vec![Phase::Stage(self.first().clone()), Phase::Cancelled],

@@ -153,7 +153,7 @@ impl From<Steps> for Vec<ExecutionStep> {
 /// ```
 /// use plimsoll_core::log::cut_middle;
 /// let text = format!("begin{}end", "-".repeat(100));
-/// assert_eq!(cut_middle(&text, 40), "begin--\n[77 bytes left out]\n---------end");
+/// assert_eq!(cut_middle(&text, 40), "begin-\n[90 bytes left out]\n---------end");
 /// ```
 pub fn cut_middle(text: &str, max: usize) -> String {
     if text.len() <= max {

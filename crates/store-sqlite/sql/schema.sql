@@ -1,4 +1,4 @@
--- Purpose: the tables of one file, version 2.
+-- Purpose: the tables of one file, version 3.
 -- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane,
 -- which belongs to one.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
@@ -125,6 +125,15 @@ CREATE TABLE logs (
 
 -- Appends go to its end, so it costs them little.
 CREATE INDEX logs_by_age ON logs (ns, at);
+
+-- Logs whose task is gone, and that were too long to go with it at once. Another task may have the id:
+-- its lines come after these.
+CREATE TABLE orphans (
+    ns   INTEGER NOT NULL,
+    task BLOB    NOT NULL,
+    upto INTEGER NOT NULL, -- the number of the last line that goes
+    PRIMARY KEY (ns, task)
+) STRICT, WITHOUT ROWID;
 
 -- One entry for each transaction that changed something of the namespace.
 CREATE TABLE history (

@@ -61,8 +61,6 @@ const CLAIMS: Aged = Aged {
 };
 /// What is remembered for ten minutes goes after them, not at their end.
 const TICK: Duration = Duration::from_micros(1);
-/// How many lines go with their tasks in one transaction: others wait for it.
-const LINES_WITH_TASKS_MAX: usize = 10_000;
 
 impl Transaction<'_> {
     pub(crate) fn compact(
@@ -83,9 +81,12 @@ impl Transaction<'_> {
         if let Some(age) = compact.history {
             self.compact_history(ns, now.saturating_minus(age), compact.limit, &mut done)?;
         }
+        let (orphans, more) = self.remove_orphans(ns)?;
+        done.lines = orphans;
+        done.more |= more;
         if let Some(age) = compact.logs {
             let cutoff = now.saturating_minus(age);
-            done.lines = self.remove_old(&LINES, ns, cutoff, compact.limit, &mut done)?;
+            done.lines += self.remove_old(&LINES, ns, cutoff, compact.limit, &mut done)?;
         }
         let cutoff = now.saturating_minus(MEMORY + TICK);
         for table in [&COMMITS, &CLAIMS] {
@@ -147,14 +148,7 @@ impl Transaction<'_> {
             victims.extend(readable(rows::task(self.connection, ns, id))?);
         }
         drop(old);
-        let mut lines_left = LINES_WITH_TASKS_MAX;
         for task in victims {
-            // A task with a very long log stays until the log is short.
-            lines_left -= rows::shorten_log(self.connection, ns, task.id(), lines_left)?;
-            if lines_left == 0 {
-                done.more = true;
-                break;
-            }
             if let Some((key, _)) = &task.spec.key
                 && rows::key_holder(self.connection, ns, key)? == Some(task.id())
             {

@@ -304,7 +304,9 @@ pub(crate) fn logs(connection: &Connection, ns: i64, logs: &Logs) -> Read<LogPag
     });
     let mut next = ours!(after).unwrap_or(0);
     let mut statement = connection.prepare_cached(
-        "SELECT seq, level, line FROM logs WHERE ns = ? AND task = ? AND seq > ? ORDER BY seq",
+        // Lines of a task that had this id before are not its own.
+        "SELECT seq, level, line FROM logs WHERE ns = ?1 AND task = ?2 AND seq > max(?3, \
+         coalesce((SELECT upto FROM orphans WHERE ns = ?1 AND task = ?2), 0)) ORDER BY seq",
     )?;
     let mut found = statement.query(params![ns, Id::from(logs.task), next])?;
     let (mut lines, mut bytes, mut examined, mut more) = (Vec::new(), 0, 0, false);

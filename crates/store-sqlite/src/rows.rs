@@ -403,24 +403,48 @@ pub(crate) fn remove_task(
     Ok(())
 }
 
-pub(crate) fn remove_log(connection: &Connection, ns: i64, task: TaskId) -> Answer<()> {
+pub(crate) fn has_log(connection: &Connection, ns: i64, task: TaskId) -> Answer<bool> {
+    Ok(connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM logs WHERE ns = ? AND task = ?)")?
+        .query_row(params![ns, Id::from(task)], |row| row.get(0))?)
+}
+
+/// Leaves the lines of a log up to this number to be removed later. Nobody sees them any more.
+pub(crate) fn put_orphan(connection: &Connection, ns: i64, task: TaskId, upto: i64) -> Answer<()> {
     connection
-        .prepare_cached("DELETE FROM logs WHERE ns = ? AND task = ?")?
+        .prepare_cached("INSERT OR REPLACE INTO orphans VALUES (?, ?, ?)")?
+        .execute(params![ns, Id::from(task), upto])?;
+    Ok(())
+}
+
+/// One of the logs whose lines are to be removed, and up to which number.
+pub(crate) fn orphan(connection: &Connection, ns: i64) -> Answer<Option<(TaskId, i64)>> {
+    let found = connection
+        .prepare_cached("SELECT task, upto FROM orphans WHERE ns = ? LIMIT 1")?
+        .query_row([ns], |row| Ok((row.get::<_, Id>(0)?.task(), row.get(1)?)))
+        .optional()?;
+    Ok(found)
+}
+
+pub(crate) fn remove_orphan(connection: &Connection, ns: i64, task: TaskId) -> Answer<()> {
+    connection
+        .prepare_cached("DELETE FROM orphans WHERE ns = ? AND task = ?")?
         .execute(params![ns, Id::from(task)])?;
     Ok(())
 }
 
-/// Removes the oldest lines of a log, at most so many, and answers how many.
+/// Removes the oldest lines of a log up to a number, at most so many, and answers how many.
 pub(crate) fn shorten_log(
     connection: &Connection,
     ns: i64,
     task: TaskId,
+    upto: i64,
     most: usize,
 ) -> Answer<usize> {
     Ok(connection
         .prepare_cached(
             "DELETE FROM logs WHERE ns = ?1 AND task = ?2 AND seq IN \
-             (SELECT seq FROM logs WHERE ns = ?1 AND task = ?2 ORDER BY seq LIMIT ?3)",
+             (SELECT seq FROM logs WHERE ns = ?1 AND task = ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4)",
         )?
-        .execute(params![ns, Id::from(task), most as i64])?)
+        .execute(params![ns, Id::from(task), upto, most as i64])?)
 }

@@ -99,8 +99,37 @@ impl Transaction<'_> {
             rows::remove_task(self.connection, ns, lane, stored, &task.spec)?;
             self.cache.remove(ns, task.id());
         }
-        rows::remove_log(self.connection, ns, task.id())?;
+        self.remove_log(ns, task.id(), now)?;
         self.count_task(ns, (lane, &task.spec.lane), (Some(task.status), None), now)
+    }
+
+    /// Removes a log, or as much of it as may go in this transaction: others wait for it. What is left
+    /// is seen by nobody, and goes with the next steps of `compact`.
+    fn remove_log(&mut self, ns: i64, task: TaskId, now: Timestamp) -> Answer<()> {
+        let upto = self.last_line(ns, now)?;
+        let removed = rows::shorten_log(self.connection, ns, task, upto, self.lines_left)?;
+        self.lines_left -= removed;
+        if self.lines_left == 0 && rows::has_log(self.connection, ns, task)? {
+            rows::put_orphan(self.connection, ns, task, upto)?;
+        }
+        Ok(())
+    }
+
+    /// Removes lines whose task is gone. Answers how many, and whether there are more.
+    pub(crate) fn remove_orphans(&mut self, ns: i64) -> Answer<(u64, bool)> {
+        let mut lines = 0;
+        while let Some((task, upto)) = rows::orphan(self.connection, ns)? {
+            if self.lines_left == 0 {
+                return Ok((lines, true));
+            }
+            let removed = rows::shorten_log(self.connection, ns, task, upto, self.lines_left)?;
+            self.lines_left -= removed;
+            lines += removed as u64;
+            if self.lines_left > 0 {
+                rows::remove_orphan(self.connection, ns, task)?;
+            }
+        }
+        Ok((lines, false))
     }
 
     /// Prolongs leases.

@@ -27,6 +27,10 @@ use crate::rows;
 
 /// Past about so many bytes, what a transaction changed goes into a further entry of the history.
 const ENTRY_BYTES_MAX: usize = 1024 * 1024;
+/// How many lines of logs go with their tasks in one transaction: others wait for it.
+pub(crate) const LINES_REMOVED_MAX: usize = 10_000;
+
+const APPEND_LINE: &str = include_str!("../sql/append_line.sql");
 
 pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
@@ -37,6 +41,8 @@ pub(crate) struct Transaction<'a> {
     new_lanes: Vec<(i64, Lane)>,
     /// What is new and waits for the end of the transaction.
     pub(crate) overlay: Overlay,
+    /// How many more lines of logs may go with their tasks.
+    pub(crate) lines_left: usize,
     namespaces: BTreeMap<i64, Pending>,
 }
 
@@ -102,6 +108,7 @@ impl<'a> Transaction<'a> {
             lanes,
             new_lanes: Vec::new(),
             overlay: Overlay::default(),
+            lines_left: LINES_REMOVED_MAX,
             namespaces: BTreeMap::new(),
         }
     }
@@ -341,14 +348,20 @@ impl<'a> Transaction<'a> {
         Ok(number)
     }
 
-    /// Appends a line to the log of a task, unless the log has a line of this id.
+    /// The number of the last line of any log.
+    pub(crate) fn last_line(&mut self, ns: i64, now: Timestamp) -> Answer<i64> {
+        Ok(self.pending(ns, now)?.lines)
+    }
+
+    /// Appends a line to the log of a task, unless the log has a line of this id. One of a task that had
+    /// the id before does not count.
     fn append_line(&mut self, ns: i64, task: TaskId, line: &Line, now: Timestamp) -> Answer<()> {
         let pending = self.pending(ns, now)?;
         pending.lines += 1;
         pending.wake.logs = true;
         let number = pending.lines;
         self.connection
-            .prepare_cached("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")?
+            .prepare_cached(APPEND_LINE)?
             .execute(params![
                 ns,
                 Id::from(task),

@@ -40,6 +40,7 @@ async fn a_success_while_cancelling_wins(w: World) -> Result<()> {
                 verb: Verb::Complete,
                 status: Status::Completed,
                 runnable_at: None,
+                worker: Some(holder(&before).worker.name),
             }),
             result: Some("done".into()),
             finished_at: Some(w.now()),

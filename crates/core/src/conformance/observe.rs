@@ -139,5 +139,6 @@ pub(super) fn attempt_error(
         at: w.now(),
         kind,
         message: message.to_owned(),
+        stage: None,
     }
 }

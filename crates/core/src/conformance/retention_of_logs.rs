@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ids::TaskId;
 use crate::limits::DURATION_MAX;
 use crate::log::{Level, NewLine};
-use crate::store::{Compact, Compacted, Cursor, Logs, Outcome, StoreExt};
+use crate::store::{Compact, Compacted, Cursor, Logs, Outcome, StoreExt, Write};
 use crate::task::{Holder, Status};
 
 cases!["retention_of_logs":
@@ -21,6 +21,7 @@ cases!["retention_of_logs":
     a_reader_misses_no_line_after_lines_were_removed,
     a_line_appended_after_the_clock_went_back_goes_by_its_own_time,
     a_task_goes_with_its_log_however_long,
+    a_long_log_is_gone_with_its_task_and_never_seen_through_its_id,
     a_line_that_was_removed_can_be_appended_again,
     logs_of_other_namespaces_stay,
     an_age_beyond_a_century_is_invalid,
@@ -211,13 +212,21 @@ async fn a_line_appended_after_the_clock_went_back_goes_by_its_own_time(w: World
     Ok(())
 }
 
-async fn a_task_goes_with_its_log_however_long(w: World) -> Result<()> {
-    let (long, held) = w.claimed(w.new_task("talkative")).await?;
+/// Appends more lines than go in one step.
+async fn say_much(w: &World, held: &Holder) -> Result<Vec<NewLine>> {
+    let mut said = Vec::new();
     for _ in 0..11 {
         let line = |n: usize| NewLine::new(w.ids.line(), Level::Info, n.to_string());
         let lines: Vec<NewLine> = (0..1_000).map(line).collect();
-        w.store.write(log(&held, &lines)).await?;
+        w.store.write(log(held, &lines)).await?;
+        said.extend(lines);
     }
+    Ok(said)
+}
+
+async fn a_task_goes_with_its_log_however_long(w: World) -> Result<()> {
+    let (long, held) = w.claimed(w.new_task("talkative")).await?;
+    say_much(&w, &held).await?;
     w.store.settle(held, complete()).await?;
     let (short, held) = w.claimed(w.new_task("quiet")).await?;
     w.store.settle(held, complete()).await?;
@@ -239,6 +248,35 @@ async fn a_task_goes_with_its_log_however_long(w: World) -> Result<()> {
         assert_eq!(said(&w, id).await?, [""; 0]);
     }
     Ok(())
+}
+
+async fn a_long_log_is_gone_with_its_task_and_never_seen_through_its_id(w: World) -> Result<()> {
+    let new = w.new_task("talkative");
+    let (first, held) = w.claimed(new.clone()).await?;
+    let much = say_much(&w, &held).await?;
+    w.store.settle(held, complete()).await?;
+    w.store.write(Write::DeleteTask(first.id())).await?;
+    assert_eq!(said(&w, first.id()).await?, [""; 0]);
+    // Another task takes the id, and says again what the first one said last.
+    let (second, held) = w.claimed(new).await?;
+    assert_eq!(second.id(), first.id());
+    assert_eq!(said(&w, second.id()).await?, [""; 0]);
+    let last = &much[much.len() - 1..];
+    for _ in 0..2 {
+        w.store.write(log(&held, last)).await?;
+        assert_eq!(said(&w, second.id()).await?, ["999"]);
+    }
+    say(&w, &held, "own").await?;
+    for _ in 0..100 {
+        let done = w.store.compact(nothing_but_a_limit()).await?;
+        assert_eq!(said(&w, second.id()).await?, ["999", "own"]);
+        assert_eq!(done.tasks, 0);
+        if !done.more {
+            assert_eq!(w.store.compact(nothing_but_a_limit()).await?.lines, 0);
+            return Ok(());
+        }
+    }
+    panic!("there is always more to remove");
 }
 
 async fn a_line_that_was_removed_can_be_appended_again(w: World) -> Result<()> {

@@ -57,6 +57,7 @@ async fn a_failure_is_kept_and_the_task_tried_again_after_a_while(w: World) -> R
             verb: Verb::Fail,
             status: Status::Scheduled,
             runnable_at: Some(due_at),
+            worker: Some(holder(&claimed).worker.name),
         });
     });
     w.advance(RETRY_DELAY - Duration::from_millis(1));
@@ -116,6 +117,7 @@ async fn a_task_that_fails_as_often_as_it_may_has_failed_for_good(w: World) -> R
             verb: Verb::Fail,
             status: Status::Failed,
             runnable_at: None,
+            worker: Some(holder(&claimed).worker.name),
         });
     });
     w.advance(RETRY_DELAY * 10);

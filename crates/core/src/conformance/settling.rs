@@ -12,7 +12,7 @@ use crate::conformance::world::{
 use crate::conformance::writes::settle;
 use crate::error::{Lost, Result};
 use crate::store::{Commit, Ending, FailRetry, StoreExt};
-use crate::task::{FailureKind, Holder, NewTask, Settled, Status, Task, Verb};
+use crate::task::{AttemptError, FailureKind, Holder, NewTask, Settled, Status, Task, Verb};
 use crate::time::Timestamp;
 
 cases!["settling":
@@ -72,6 +72,7 @@ fn left(w: &World, task: &Task, verb: Verb, status: Status, at: Option<Timestamp
         verb,
         status,
         runnable_at: at,
+        worker: Some(holder.worker.name),
     });
     task.status = status;
     task.lease = None;
@@ -80,6 +81,20 @@ fn left(w: &World, task: &Task, verb: Verb, status: Status, at: Option<Timestamp
     task.finished_at = status.is_terminal().then(|| w.now());
     task.modified_at = w.now();
     task
+}
+
+/// What is kept of an attempt: that it ended just now, in the stage of its task.
+fn error_of(
+    w: &World,
+    task: &Task,
+    held: &Holder,
+    kind: FailureKind,
+    message: &str,
+) -> AttemptError {
+    AttemptError {
+        stage: task.stage.clone(),
+        ..attempt_error(w, held, kind, message)
+    }
 }
 
 /// The stored task equals `expected`, at a later revision, and this event is its last.
@@ -137,7 +152,7 @@ async fn failing_keeps_the_error_and_waits_for_the_retry(w: World) -> Result<()>
         assert_eq!(outcome, settled(Status::Scheduled, Some(at)));
         let mut expected = left(&w, &task, Verb::Fail, Status::Scheduled, Some(at));
         expected.failures = 1;
-        expected.errors = vec![attempt_error(&w, &held, FailureKind::Error, "broken")];
+        expected.errors = vec![error_of(&w, &task, &held, FailureKind::Error, "broken")];
         assert_left(&w, expected, TaskEvent::Failed).await?;
     }
     Ok(())
@@ -151,7 +166,7 @@ async fn failing_for_good_ends_the_task_with_its_error_as_the_reason(w: World) -
     let mut expected = left(&w, &task, Verb::Fail, Status::Failed, None);
     expected.failures = 1;
     expected.defeats = 1;
-    expected.errors = vec![attempt_error(&w, &held, FailureKind::Fatal, "broken")];
+    expected.errors = vec![error_of(&w, &task, &held, FailureKind::Fatal, "broken")];
     expected.reason = Some("broken".to_owned());
     assert_left(&w, expected, TaskEvent::Failed).await
 }
@@ -195,7 +210,7 @@ async fn a_release_with_a_reason_keeps_it_and_counts_nothing(w: World) -> Result
         .settle(held.clone(), release(Some("shutdown")))
         .await?;
     assert_eq!(outcome, settled(Status::Pending, at));
-    let error = attempt_error(&w, &held, FailureKind::Interrupted, "shutdown");
+    let error = error_of(&w, &task, &held, FailureKind::Interrupted, "shutdown");
     let mut expected = left(&w, &task, Verb::Release, Status::Pending, at);
     expected.failures = 0;
     expected.errors = vec![error];

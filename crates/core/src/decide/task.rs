@@ -220,6 +220,7 @@ pub fn settle(
         verb: how.verb(),
         status: after.status,
         runnable_at: (!after.status.is_terminal()).then_some(after.runnable_at),
+        worker: Some(holder.worker.name.clone()),
     });
     Ok((after, event))
 }
@@ -489,6 +490,7 @@ fn note(task: &mut Task, kind: FailureKind, mut message: String, now: Timestamp)
         at: now,
         kind,
         message,
+        stage: task.stage.clone(),
     };
     task.errors.push(error);
     let surplus = task.errors.len().saturating_sub(ERRORS_KEPT);

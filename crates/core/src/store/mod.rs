@@ -202,7 +202,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - `Cancel` ends what nobody holds at once, flags what is held, and says what was already so.
     /// - `Retry` revokes a lease: the fence moves on.
     /// - `Expire` and `Promote` act only on what is overdue and as it was when it was selected.
-    /// - Only a finished task can be deleted; its key and its log go with it.
+    /// - Only a finished task can be deleted; its key and its log go with it. However long the log is,
+    ///   nobody sees it any more, also not through another task with the same id; what takes longer than
+    ///   others should wait is left to [`compact`](Self::compact).
     ///
     /// Groups:
     /// - Each member that ends is counted once, whatever ended it.
@@ -263,6 +265,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Removes history from its old end only; never what is younger than asked.
     /// - Removes lines of logs by when they were appended, whatever their task is and however long
     ///   that is kept. An id of a line that was removed may be appended again.
+    /// - Removes a bounded number of lines that tasks have left which were deleted before.
     /// - Keeps nothing of a lane that has no tasks left.
     /// - Forgets commit ids and claim requests after 10 minutes at the earliest.
     /// - Appends nothing to the history.

@@ -140,7 +140,7 @@ impl DueNow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compact {
     /// How long finished tasks are kept, by status. A status that is not named is kept for ever.
-    /// A task with a very long log may take several calls, in which the log goes first.
+    /// A very long log may take several calls after its task has gone.
     pub tasks: BTreeMap<Status, Duration>,
     /// How long drained groups are kept; `None`: for ever.
     pub groups: Option<Duration>,
@@ -161,7 +161,7 @@ pub struct Compacted {
     pub groups: u64,
     /// Entries of the history.
     pub entries: u64,
-    /// Lines of logs, besides those that went with their tasks.
+    /// Lines of logs, besides those that went at once with their tasks.
     pub lines: u64,
     /// Commit ids and claim requests that were remembered long enough.
     pub remembered: u64,

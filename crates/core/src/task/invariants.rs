@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::Lifecycle;
 use crate::limits::ERRORS_KEPT;
-use crate::task::{Status, Task};
+use crate::task::{Status, Task, TaskState};
 
 /// Something about a task that must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -184,7 +184,10 @@ impl Task {
     /// Everything that must not have happened to the task since this earlier look at it.
     /// It is empty, however much happened in between.
     pub fn violations_since(&self, before: &Task) -> Vec<Violation> {
-        let retried = self.redrives > before.redrives;
+        let (retried, cap) = (
+            self.redrives > before.redrives,
+            self.spec.retry.max_attempts,
+        );
         let counters = |task: &Task| {
             let of = [task.attempts, task.defeats, task.redrives].map(u64::from);
             (task.fence.get(), task.revision.get(), of)
@@ -204,7 +207,7 @@ impl Task {
             (self.id() == before.id(), Violation::Identity),
             (self.spec == before.spec, Violation::Spec),
             (
-                !before.status.is_terminal() || self.status == before.status || retried,
+                !before.status.is_terminal() || retried || self.is_as(before),
                 Violation::Revived,
             ),
             (
@@ -213,7 +216,9 @@ impl Task {
             ),
             (!fell, Violation::Fell),
             (
-                self.failures >= before.failures || retried,
+                // A forced retry grants one more attempt, and a retry within the cap forgets nothing.
+                self.failures >= before.failures
+                    || (retried && cap > 0 && self.failures >= cap - 1),
                 Violation::Forgotten,
             ),
             (
@@ -222,5 +227,15 @@ impl Task {
             ),
             (moved, Violation::Moved),
         ])
+    }
+
+    /// Whether nothing has changed but when it was written.
+    fn is_as(&self, before: &Task) -> bool {
+        let written = TaskState {
+            revision: self.revision,
+            modified_at: self.modified_at,
+            ..before.state.clone()
+        };
+        self.state == written
     }
 }

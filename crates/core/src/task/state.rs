@@ -268,6 +268,9 @@ pub struct Settled {
     pub status: Status,
     /// When it becomes runnable again, if it does.
     pub runnable_at: Option<Timestamp>,
+    /// The name of the worker that settled it. Programs that did not keep it have left it out.
+    #[serde(default)]
+    pub worker: Option<Name>,
 }
 
 /// How a holder settles a task.
@@ -321,6 +324,9 @@ pub struct AttemptError {
     pub kind: FailureKind,
     /// In words.
     pub message: String,
+    /// The stage it was in. Programs that knew none have left it out.
+    #[serde(default)]
+    pub stage: Option<Name>,
 }
 
 /// How an attempt ended without success.

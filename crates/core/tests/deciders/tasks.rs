@@ -150,6 +150,7 @@ fn in_status(status: Status) -> Task {
             verb: Verb::Fail,
             status: Status::Pending,
             runnable_at: Some(at(800)),
+            worker: Some(worker("me").name),
         }),
         waiting: None,
         successor: Some(TaskId::from_u128(9)),
@@ -211,6 +212,8 @@ fn error(fence: u64, kind: FailureKind, message: &str, when: u64) -> AttemptErro
         at: at(when),
         kind,
         message: message.into(),
+        // The attempt at hand is in a stage, the one before was in none.
+        stage: (fence > 1).then(|| name("writing")),
     }
 }
 

@@ -140,7 +140,7 @@ pub(crate) fn conflicts() -> Result<Vec<(Conflict, &'static str)>, Invalid> {
                 to: Phase::Pending,
                 allowed: Vec::new(),
             },
-            "task ID cannot go from cancelled to pending; allowed: nothing",
+            "task ID cannot go from cancelled to pending; submit it again",
         ),
         (
             Conflict::Waiting { task, on: task },

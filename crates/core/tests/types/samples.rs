@@ -94,6 +94,7 @@ pub(crate) fn task() -> Result<Task, Invalid> {
             verb: Verb::Snooze,
             status: Status::Scheduled,
             runnable_at: Some(at(3)),
+            worker: Some(Name::new("w1")?),
         }),
         waiting: Some(Waiting {
             on: id(4),
@@ -115,6 +116,7 @@ pub(crate) fn task() -> Result<Task, Invalid> {
             at: at(5),
             kind: FailureKind::DeadlineExceeded,
             message: "oops".into(),
+            stage: Some(Name::new("encoding")?),
         }],
         result: Some(Bytes::new()),
         reason: Some("reason".into()),

@@ -201,6 +201,7 @@ async fn a_sink_that_hangs_is_waited_for_a_minute_and_told() {
     world.pass(secs(59)).await;
     assert!(!pass.is_finished());
     world.pass(secs(2)).await;
+    assert!(pass.is_finished());
     let pass = pass.await.unwrap();
     let errors: Vec<&Reason> = pass.troubles.iter().map(|one| &one.error).collect();
     assert_eq!(errors, [&Reason::Sink("no answer within 60s".into())]);

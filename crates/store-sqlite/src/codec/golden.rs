@@ -208,7 +208,7 @@ fn spec(lifetime: KeyLifetime, backoff: Backoff) -> Result<TaskSpec, Invalid> {
 fn state(status: Status, verb: Verb) -> Result<TaskState, Invalid> {
     let kinds = every!(FailureKind:
         Error, Fatal, LeaseExpired, DeadlineExceeded, Interrupted, Revoked);
-    let worker = worker()?;
+    let (worker, stage) = (worker()?, Name::new("stage")?);
     Ok(TaskState {
         status,
         priority: Priority::LOWEST,
@@ -233,6 +233,7 @@ fn state(status: Status, verb: Verb) -> Result<TaskState, Invalid> {
             verb,
             status,
             runnable_at: Some(at(12)),
+            worker: Some(Name::new("settler")?),
         }),
         waiting: Some(Waiting {
             on: TaskId::from_u128(13),
@@ -255,6 +256,7 @@ fn state(status: Status, verb: Verb) -> Result<TaskState, Invalid> {
                 at: at(20),
                 kind,
                 message: "message".into(),
+                stage: Some(stage.clone()),
             })
             .into(),
         result: Some("result".into()),

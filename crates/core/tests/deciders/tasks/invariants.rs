@@ -157,6 +157,21 @@ fn everything_that_must_not_happen_is_found() {
         ),
         (
             Status::Completed,
+            |t| t.result = Some("another".into()),
+            &[Violation::Revived],
+        ),
+        (Status::Failed, |t| t.errors.clear(), &[Violation::Revived]),
+        (
+            // A retry that is not forced forgets nothing.
+            Status::Failed,
+            |t| {
+                t.failures = 0;
+                t.redrives += 1;
+            },
+            &[Violation::Forgotten],
+        ),
+        (
+            Status::Completed,
             |t| {
                 t.status = Status::Pending;
                 t.redrives += 1;
@@ -204,7 +219,12 @@ fn what_a_retry_and_a_new_claim_do_is_no_violation() {
     let retried: Edit = |t| {
         t.status = Status::Pending;
         t.redrives += 1;
-        t.failures = 0;
+    };
+    // One more attempt than the policy allows.
+    let forced: Edit = |t| {
+        t.status = Status::Pending;
+        t.redrives += 1;
+        t.failures = CAP - 1;
     };
     let claimed_again: Edit = |t| {
         t.fence = t.fence.next();
@@ -219,4 +239,7 @@ fn what_a_retry_and_a_new_claim_do_is_no_violation() {
         let after = with(before.clone(), edit);
         assert_eq!(after.violations_since(&before), [], "{status}");
     }
+    let before = with(staged(in_status(Status::Failed)), |t| t.failures = CAP);
+    let after = with(before.clone(), forced);
+    assert_eq!(after.violations_since(&before), [], "forced");
 }

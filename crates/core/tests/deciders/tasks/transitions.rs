@@ -51,6 +51,7 @@ pub(super) fn settled(task: &mut Task, verb: Verb) {
         verb,
         status: task.status,
         runnable_at,
+        worker: Some(worker("me").name),
     });
 }
 
