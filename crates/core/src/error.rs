@@ -154,6 +154,7 @@ impl Lost {
             Self::Superseded { .. } => "superseded",
             Self::Finished { status } => finished(*status),
             Self::Gone => "task_not_found",
+            Self::AttemptOver => "attempt_over",
         }
     }
 }
@@ -522,6 +523,9 @@ pub enum Lost {
     /// It was deleted, or never existed.
     #[error("there is no such task")]
     Gone,
+    /// The caller's attempt has ended, whatever becomes of the task.
+    #[error("the attempt has ended")]
+    AttemptOver,
 }
 
 /// The store did not answer as it should.

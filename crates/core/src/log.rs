@@ -1,6 +1,7 @@
 //! Job logs: what a task said while it ran.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -77,11 +78,12 @@ pub struct ExecutionStep {
     pub stdout: Option<String>,
     /// What it wrote to standard error.
     pub stderr: Option<String>,
-    /// When it started.
+    /// When it started, by the clock of whoever ran it.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// When it ended, by the same clock, and not before it started.
     pub completed_at: Option<Timestamp>,
-    /// How long it took, in milliseconds.
+    /// How long it took, in milliseconds, by a clock that is never set: the two moments may be further apart
+    /// or closer.
     pub duration_ms: Option<u64>,
     /// Whether it succeeded, once it has ended.
     pub success: Option<bool>,
@@ -113,37 +115,61 @@ pub struct Line {
     pub at: Timestamp,
 }
 
-/// The steps that lines of a log report: in the order in which they first appear, each as it was
-/// reported last.
+/// A step of one attempt. It reads as the step itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptStep {
+    /// The fence of the attempt.
+    pub fence: Fence,
+    /// The step, as it was reported last.
+    #[serde(flatten)]
+    pub step: ExecutionStep,
+    /// Whether its attempt ended before it did: nobody will say how it went.
+    pub cut_off: bool,
+}
+
+impl Deref for AttemptStep {
+    type Target = ExecutionStep;
+    fn deref(&self) -> &ExecutionStep {
+        &self.step
+    }
+}
+
+/// The steps that lines of a log report: in the order in which they first appear, those of each attempt
+/// on their own, each as it was reported last.
 ///
 /// ```
 /// use plimsoll_core::log::Steps;
 /// let steps = Steps::default();
-/// assert!(Vec::from(steps).is_empty());
+/// assert!(steps.told(|_| true).is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    places: BTreeMap<Name, usize>,
-    steps: Vec<ExecutionStep>,
+    places: BTreeMap<(Fence, Name), usize>,
+    steps: Vec<(Fence, ExecutionStep)>,
 }
 
 impl Steps {
     /// Takes in the next line of the log.
     pub fn add(&mut self, line: Line) {
         let Some(step) = line.line.step else { return };
-        match self.places.get(&step.step_id) {
-            Some(place) => self.steps[*place] = *step,
+        let key = (line.fence, step.step_id.clone());
+        match self.places.get(&key) {
+            Some(place) => self.steps[*place].1 = *step,
             None => {
-                self.places.insert(step.step_id.clone(), self.steps.len());
-                self.steps.push(*step);
+                self.places.insert(key, self.steps.len());
+                self.steps.push((line.fence, *step));
             }
         }
     }
-}
 
-impl From<Steps> for Vec<ExecutionStep> {
-    fn from(steps: Steps) -> Self {
-        steps.steps
+    /// The steps, if `over` says which attempts were over before the lines were read.
+    pub fn told(self, over: impl Fn(Fence) -> bool) -> Vec<AttemptStep> {
+        let told = |(fence, step): (Fence, ExecutionStep)| AttemptStep {
+            cut_off: step.success.is_none() && over(fence),
+            fence,
+            step,
+        };
+        self.steps.into_iter().map(told).collect()
     }
 }
 

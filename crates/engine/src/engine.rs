@@ -7,7 +7,7 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::decorate::{Decorated, Observe};
 use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::Write;
-use plimsoll_core::task::NewTask;
+use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
@@ -93,6 +93,12 @@ impl Engine {
         if let Some(next) = &mut task.on_failure {
             self.pin_lifecycle(next);
         }
+    }
+
+    /// Whether a task was submitted without the lifecycle that this engine gives to its kind.
+    pub(crate) fn misses_lifecycle(&self, task: &TaskSpec) -> bool {
+        let bare = task.lifecycle.is_none() && task.first_stage.is_none();
+        bare && self.lifecycles.contains_key(&task.lane.kind)
     }
 
     /// Does so for all tasks in these writes.

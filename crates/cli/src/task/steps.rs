@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::Timestamp;
-use plimsoll::log::ExecutionStep;
+use plimsoll::log::AttemptStep;
 
 use crate::client::Client;
 use crate::exit::{OK, Outcome};
@@ -43,7 +43,7 @@ impl ShowSteps {
     }
 }
 
-fn table(steps: &[ExecutionStep], now: Timestamp, screen: &Screen) -> String {
+fn table(steps: &[AttemptStep], now: Timestamp, screen: &Screen) -> String {
     const COLUMNS: [Column; 7] = [
         Column::new("STEP").cut_to(8),
         Column::new("KIND").cut_to(6),
@@ -57,6 +57,7 @@ fn table(steps: &[ExecutionStep], now: Timestamp, screen: &Screen) -> String {
         let (state, tint) = match step.success {
             Some(true) => ("done", Tint::Good),
             Some(false) => ("failed", Tint::Bad),
+            None if step.cut_off => ("cut off", Tint::Bad),
             None => ("running", Tint::Plain),
         };
         let code = step.exit_code.map(|code| code.to_string());

@@ -223,12 +223,18 @@ fn facts(task: &Task) -> [(&'static str, Option<Bytes>); 27] {
     ]
 }
 
-/// Who settled it last: name and life if it had failed there before, otherwise its life.
+/// Who settled it last: name and life, or its life alone if an older program has not kept the name.
 fn worker(task: &Task) -> Option<String> {
-    let by = task.settled.as_ref()?.by;
+    let settled = task.settled.as_ref()?;
     let known = task.errors.iter().map(|error| &error.worker);
-    let known = known.into_iter().find(|worker| worker.incarnation == by);
-    Some(known.map_or_else(|| by.to_string(), |worker| worker.to_string()))
+    let known = known
+        .into_iter()
+        .find(|known| known.incarnation == settled.by);
+    let name = (settled.worker.as_ref()).or(known.map(|known| &known.name));
+    Some(match name {
+        Some(name) => format!("{name}#{}", settled.by),
+        None => settled.by.to_string(),
+    })
 }
 
 pub(super) fn head_key(id: TaskId) -> Result<Key, Invalid> {

@@ -137,6 +137,7 @@ impl Tasks {
     fn held(&self, task: Task) -> Result<Held> {
         let holder = task.holder().ok_or_else(unanswered)?;
         let hold = self.hold(holder);
+        hold.enter(task.stage.clone());
         Ok(Held { task, hold })
     }
 }

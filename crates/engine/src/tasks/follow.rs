@@ -13,13 +13,16 @@ use crate::tasks::Tasks;
 
 /// How long a follower waits for a hint.
 const POLL: Duration = Duration::from_secs(1);
+/// How far apart two looks are at least, if there was nothing to read.
+const APART: Duration = Duration::from_millis(100);
 
 impl Tasks {
     /// The lines of a task's log of at least this level: those that are there, then those that come,
     /// until the task has ended and everything is read. `task_not_found` if there is no such task;
     /// one that is deleted has ended.
     ///
-    /// New lines are read when the store hints at them, and once a second without hints. While the
+    /// New lines are read when the store hints at them, ten times a second at most, and once a second
+    /// without hints. While the
     /// store is unavailable the stream waits, however long. A slow reader holds one page of lines.
     ///
     /// ```
@@ -55,6 +58,7 @@ impl Tasks {
             },
             seen: false,
             ended: false,
+            looked: Duration::ZERO,
         };
         let pages = stream::try_unfold(Some(follower), |follower| async move {
             let Some(mut follower) = follower else {
@@ -76,6 +80,8 @@ struct Follower {
     seen: bool,
     /// Whether the task had ended before the log was read last: then that was all.
     ended: bool,
+    /// When it looked last.
+    looked: Duration,
 }
 
 impl Follower {
@@ -104,23 +110,30 @@ impl Follower {
         }
     }
 
-    /// A page, unless there is nothing new and the task goes on.
+    /// A page, unless there is nothing new and the task goes on. The task is read only when there is
+    /// nothing to read, and the log once more when that has ended: then everything was in it.
     async fn turn(&mut self) -> Result<Option<LogPage>> {
+        let clock = self.tasks.engine.clock();
+        self.looked = clock.monotonic();
         let store = self.tasks.store();
-        if !self.ended {
-            let task = store.task(self.logs.task).await?;
-            match &task {
-                Some(task) => self.ended = task.status.is_terminal(),
-                None if self.seen => self.ended = true,
-                None => return Err(NotFound::Task(self.logs.task).into()),
-            }
-            self.seen = true;
-        }
-        // The task is read first: what it logged until its end is in this page or in one after it.
         let page = store.logs(self.logs.clone()).await?;
-        Ok((!page.lines.is_empty() || page.more || self.ended).then_some(page))
+        if !page.lines.is_empty() || page.more || self.ended {
+            self.seen = true;
+            return Ok(Some(page));
+        }
+        match store.task(self.logs.task).await? {
+            Some(task) => self.ended = task.status.is_terminal(),
+            None if self.seen => self.ended = true,
+            None => return Err(NotFound::Task(self.logs.task).into()),
+        }
+        self.seen = true;
+        match self.ended {
+            true => Ok(Some(store.logs(self.logs.clone()).await?)),
+            false => Ok(None),
+        }
     }
 
+    /// Waits for a hint, or for a while. Whoever writes line after line does not make readers look as often.
     async fn wait(&mut self) {
         let hinted = async {
             loop {
@@ -130,10 +143,13 @@ impl Follower {
                 }
             }
         };
+        let clock = self.tasks.engine.clock();
         tokio::select! {
             biased;
             () = hinted => {}
-            () = self.tasks.engine.clock().sleep(POLL) => {}
+            () = clock.sleep(POLL) => {}
         }
+        let since = clock.monotonic().saturating_sub(self.looked);
+        clock.sleep(APART.saturating_sub(since)).await;
     }
 }

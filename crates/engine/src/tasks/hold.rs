@@ -1,5 +1,6 @@
 //! What the holder of a task can do to it.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use plimsoll_core::store::{
     Commit, Ending, FailRetry, Outcome, Receipt, Renew, Renewal, Settle, Write,
 };
 use plimsoll_core::task::{Holder, Status};
-use plimsoll_core::{Result, Timestamp};
+use plimsoll_core::{Name, Result, Timestamp};
 use serde::Serialize;
 
 use crate::Engine;
@@ -61,6 +62,8 @@ pub struct Hold {
     pub(super) holder: Holder,
     /// How long to wait for a store that is away; `None`: as the client of tasks does.
     lease: Option<Lease>,
+    /// The stage that the task is in, as far as this hold and its clones know.
+    stage: Arc<Mutex<Option<Option<Name>>>>,
 }
 
 /// What became of a task when its holder settled it.
@@ -89,16 +92,37 @@ impl Hold {
             tasks,
             holder,
             lease: None,
+            stage: Arc::default(),
         }
     }
 
     /// A hold that waits for a store that is away as long as the lease can be relied upon.
     pub(crate) fn leased(tasks: Tasks, holder: Holder, lease: Lease) -> Self {
         Self {
-            tasks,
-            holder,
             lease: Some(lease),
+            ..Self::new(tasks, holder)
         }
+    }
+
+    /// The task is in this stage now.
+    pub(crate) fn enter(&self, stage: Option<Name>) {
+        *self.known_stage() = Some(stage);
+    }
+
+    /// The stage that the task is in. Asks the store if nobody has said it here; `None` also if that does
+    /// not answer.
+    pub(super) async fn stage_now(&self) -> Option<Name> {
+        let known = self.known_stage().clone();
+        if let Some(stage) = known {
+            return stage;
+        }
+        let found = self.tasks.find(self.holder.task).await.ok().flatten();
+        let stage = found.map(|task| task.state.stage)?;
+        self.known_stage().get_or_insert(stage).clone()
+    }
+
+    fn known_stage(&self) -> MutexGuard<'_, Option<Option<Name>>> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn engine(&self) -> &Engine {

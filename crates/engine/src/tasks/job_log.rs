@@ -9,9 +9,10 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plimsoll_core::error::{LeaseLost, Lost};
 use plimsoll_core::log::{Level, NewLine};
 use plimsoll_core::store::check::Check;
-use plimsoll_core::{Error, LineId, Name, Result};
+use plimsoll_core::{Error, LineId, Result};
 use tokio::sync::Notify;
 
 use crate::tasks::Hold;
@@ -74,18 +75,15 @@ struct Inner {
 struct Buffer {
     lines: VecDeque<NewLine>,
     bytes: usize,
-    stage: Option<Name>,
     /// Why nothing can be stored any more.
     refused: Option<Error>,
 }
 
 impl JobLog {
-    /// The stage is what lines are given that have none; if it is not known, the store knows it.
-    pub(crate) fn new(hold: Hold, stage: Option<Name>) -> Self {
+    pub(crate) fn new(hold: Hold) -> Self {
         let buffer = Buffer {
             lines: VecDeque::new(),
             bytes: 0,
-            stage,
             refused: None,
         };
         Self {
@@ -107,11 +105,6 @@ impl JobLog {
         &self.inner.hold
     }
 
-    /// The task has entered a stage.
-    pub(crate) fn enter(&self, stage: Name) {
-        self.buffer().stage = Some(stage);
-    }
-
     /// Appends a line.
     pub async fn log(&self, level: Level, message: impl Into<String>) -> Result<()> {
         let line = NewLine::new(self.line_id(), level, message);
@@ -123,6 +116,9 @@ impl JobLog {
     pub async fn append(&self, mut line: NewLine) -> Result<()> {
         let limits = self.hold().tasks.store().limits();
         line.check(limits)?;
+        if line.stage.is_none() {
+            line.stage = self.hold().stage_now().await;
+        }
         let lines_max = LINES_MAX.min(limits.log_lines_max);
         let bytes_max = BYTES_MAX.min(limits.commit_bytes_max / 4);
         loop {
@@ -134,17 +130,26 @@ impl JobLog {
                 let fits =
                     buffer.lines.len() < lines_max && buffer.bytes + line.size() <= bytes_max;
                 if fits || buffer.lines.is_empty() {
-                    line.stage = line.stage.or_else(|| buffer.stage.clone());
-                    if buffer.lines.is_empty() {
-                        self.inner.begun.notify_one();
-                    }
-                    buffer.bytes += line.size();
-                    buffer.lines.push_back(line);
+                    self.push(&mut buffer, line);
                     return Ok(());
                 }
             }
             self.flush().await?;
         }
+    }
+
+    /// Appends a line of the engine's own, before anybody else has appended one.
+    pub(crate) fn note(&self, level: Level, message: String) {
+        let line = NewLine::new(self.line_id(), level, message);
+        self.push(&mut self.buffer(), line);
+    }
+
+    fn push(&self, buffer: &mut Buffer, line: NewLine) {
+        if buffer.lines.is_empty() {
+            self.inner.begun.notify_one();
+        }
+        buffer.bytes += line.size();
+        buffer.lines.push_back(line);
     }
 
     /// Waits until all lines that were appended before are stored.
@@ -160,13 +165,16 @@ impl JobLog {
         if batch.is_empty() {
             return Ok(());
         }
-        let count = batch.len();
+        let sent: Vec<LineId> = batch.iter().map(|line| line.id).collect();
         match self.hold().log_lines(batch).await {
             Ok(()) => {
                 let mut buffer = self.buffer();
-                let stored = count.min(buffer.lines.len());
-                let bytes: usize = buffer.lines.drain(..stored).map(|line| line.size()).sum();
-                buffer.bytes -= bytes;
+                // Somebody may have taken them meanwhile: only what was sent goes.
+                for id in sent {
+                    if let Some(line) = buffer.lines.pop_front_if(|line| line.id == id) {
+                        buffer.bytes -= line.size();
+                    }
+                }
                 Ok(())
             }
             Err(error) => {
@@ -202,9 +210,16 @@ impl JobLog {
         !self.buffer().lines.is_empty()
     }
 
-    /// What is not known to be stored.
+    /// What is not known to be stored. The attempt has ended: what is appended later is refused.
     pub(crate) fn take(&self) -> Vec<NewLine> {
+        let holder = self.hold().holder();
+        let over = LeaseLost {
+            task: holder.task,
+            fence: holder.fence,
+            why: Lost::AttemptOver,
+        };
         let mut buffer = self.buffer();
+        buffer.refused.get_or_insert_with(|| over.into());
         buffer.bytes = 0;
         buffer.lines.drain(..).collect()
     }

@@ -33,8 +33,11 @@ impl Hold {
     /// refused with `move_not_allowed`; the stage that the task is in already is no move.
     pub async fn stage(&self, stage: Name) -> Result<()> {
         let amend = self.amendment();
-        let stage = Some(stage);
-        self.amend(Amend { stage, ..amend }).await
+        let entered = Some(stage);
+        let stage = entered.clone();
+        self.amend(Amend { stage, ..amend }).await?;
+        self.enter(entered);
+        Ok(())
     }
 
     /// Sets attributes of the task; the others stay. They stay over attempts.
@@ -63,9 +66,10 @@ impl Hold {
         self.commit(Commit::of(write)).await.map(drop)
     }
 
-    /// The log of the task, for many lines: they are gathered and stored together.
+    /// The log of the task, for many lines: they are gathered and stored together. Each has the stage that
+    /// the task was in when it was logged, as this hold left it.
     pub fn job_log(&self) -> JobLog {
-        JobLog::new(self.clone(), None)
+        JobLog::new(self.clone())
     }
 
     fn amendment(&self) -> Amend {

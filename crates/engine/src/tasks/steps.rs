@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_core::log::{ExecutionStep, Level, NewLine, Steps, cut_middle};
+use plimsoll_core::log::{AttemptStep, ExecutionStep, Level, NewLine, Steps, cut_middle};
 use plimsoll_core::store::Logs;
+use plimsoll_core::task::Status;
 use plimsoll_core::{Name, Result, TaskId};
 
 use crate::tasks::{JobLog, Tasks};
@@ -14,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 32 * 1024;
 
 impl JobLog {
     /// A step of the work, such as a command, to be [started](NewStep::start). The id tells it from
-    /// other steps of the task; the kind says what is done: `download`, `ffmpeg`, `upload`.
+    /// other steps of the attempt; the kind says what is done: `download`, `ffmpeg`, `upload`.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -101,7 +102,8 @@ impl NewStep {
     }
 }
 
-/// A step that is running. One that is dropped stays so.
+/// A step that is running. One that is dropped stays so, and is cut off with its attempt. It is timed by
+/// the clock of this process, not by the store's.
 #[derive(Debug)]
 pub struct Step {
     log: JobLog,
@@ -189,9 +191,18 @@ impl StepEnd {
 }
 
 impl Tasks {
-    /// The steps of a task over all its attempts, in the order in which they first started, each as
-    /// it was reported last. Reads the whole log.
-    pub async fn steps(&self, task: TaskId) -> Result<Vec<ExecutionStep>> {
+    /// The steps of a task, those of each attempt on their own, in the order in which they started, each
+    /// as it was reported last. One whose attempt ended first, as in a crash, is
+    /// [cut off](AttemptStep::cut_off). Reads the log page by page, and holds nothing of it but steps.
+    pub async fn steps(&self, task: TaskId) -> Result<Vec<AttemptStep>> {
+        // Before the log: what an attempt that was over then has said is all in it.
+        let now = self.find(task).await?;
+        let over = |fence| {
+            let current = now.as_ref().map(|task| (task.fence, task.status));
+            current.is_none_or(|(newest, status)| {
+                fence < newest || (fence == newest && status != Status::Claimed)
+            })
+        };
         let mut steps = Steps::default();
         let mut cursor = None;
         loop {
@@ -204,7 +215,7 @@ impl Tasks {
             let page = page.await?;
             page.lines.into_iter().for_each(|line| steps.add(line));
             if !page.more {
-                return Ok(steps.into());
+                return Ok(steps.told(over));
             }
             cursor = Some(page.next);
         }

@@ -106,7 +106,17 @@ impl Context {
         phases: Option<Arc<Phases>>,
     ) -> Self {
         let hold = Hold::leased(engine.tasks(), holder, lease.clone());
-        let log = JobLog::new(hold, task.stage.clone());
+        hold.enter(task.stage.clone());
+        let log = JobLog::new(hold);
+        if log.hold().engine().misses_lifecycle(&task.spec) {
+            let kind = &task.spec.lane.kind;
+            log.note(
+                Level::Warn,
+                format!(
+                    "the task was submitted without the lifecycle of {kind}: any stage is allowed"
+                ),
+            );
+        }
         Self {
             inner: Arc::new(Inner {
                 task,
@@ -202,7 +212,7 @@ impl Context {
     /// What the handler does from then on is inside a span `phase` of that name, until the next
     /// stage or the end.
     pub async fn stage(&self, stage: Name) -> Result<()> {
-        self.move_to(&stage).await?;
+        self.hold().stage(stage.clone()).await?;
         if let Some(phases) = &self.inner.phases {
             phases.enter(&stage).await;
         }
@@ -211,17 +221,11 @@ impl Context {
 
     /// Moves the task to a stage and runs something inside the span of that stage.
     pub async fn in_stage<T>(&self, stage: Name, work: impl Future<Output = T>) -> Result<T> {
-        self.move_to(&stage).await?;
+        self.hold().stage(stage.clone()).await?;
         Ok(match &self.inner.phases {
             Some(phases) => phases.during(&stage, work).await,
             None => work.await,
         })
-    }
-
-    async fn move_to(&self, stage: &Name) -> Result<()> {
-        self.hold().stage(stage.clone()).await?;
-        self.inner.log.enter(stage.clone());
-        Ok(())
     }
 
     /// Appends a line to the log of the task. It is stored soon, and at the latest with the answer

@@ -259,14 +259,18 @@ impl Driver {
         if let Ended::Answered(Answer::Complete(completion), _) = &mut ended {
             engine.pin_lifecycles(&mut completion.with);
         }
-        let settling = settle(&running, ended, lease_over, engine.ids());
-        let mut settling = settling.after(lines, engine.ids());
+        let mut settling = settle(&running, ended, lease_over, engine.ids());
         settling.took = Some(took);
-        if settling.is_overdue() {
-            self.desk.owe_at(running.hold.overdue_at(), settling);
-        } else {
-            self.desk.owe(settling);
+        if !settling.is_overdue() {
+            return self.desk.owe(settling.after(lines, engine.ids()));
         }
+        // Whoever sweeps may be the first to end the attempt: its lines cannot wait for that.
+        if !lines.is_empty() {
+            let hold = &running.hold;
+            let lines = Settling::lines_alone(&hold.holder, lines, hold.renewed);
+            self.desk.owe(lines);
+        }
+        self.desk.owe_at(running.hold.overdue_at(), settling);
     }
 
     fn woken(&mut self, wake: &Wake, now: Duration) {

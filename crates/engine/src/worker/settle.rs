@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll_core::error::Conflict;
+use plimsoll_core::lifecycle::Phase;
 use plimsoll_core::limits::ERROR_BYTES_KEPT;
 use plimsoll_core::log::NewLine;
 use plimsoll_core::store::{Commit, Ending, Expire, FailRetry, Log, Settle, Write};
@@ -103,6 +105,15 @@ impl Settling {
         self
     }
 
+    /// Nothing but lines of the log.
+    pub(super) fn lines_alone(holder: &Holder, lines: Vec<NewLine>, renewed: Duration) -> Self {
+        let log = Log {
+            holder: holder.clone(),
+            lines,
+        };
+        Self::of(holder, Write::Log(log), renewed)
+    }
+
     /// The lines of the log that it carries.
     fn lines(&self) -> Vec<NewLine> {
         match self.commit.writes.first() {
@@ -200,6 +211,7 @@ pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<S
     let failure = match error {
         // Another try would bring the same answer.
         Error::Invalid(_) | Error::Unsupported(_) => Failure::fatal,
+        Error::Conflict(conflict) if completes_too_early(conflict) => Failure::fatal,
         Error::Conflict(_) | Error::NotFound(_) => Failure::new,
         // Something that was to be written with the answer is not this handler's to write.
         Error::LeaseLost(lost) if (lost.task, lost.fence) != attempt_of(&settling.holder) => {
@@ -209,7 +221,8 @@ pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<S
             return None;
         }
     };
-    if settling.refused {
+    // Lines that travel alone say nothing of how the attempt ended.
+    if settling.refused || settling.end().is_none() {
         return None;
     }
     let answer = Answer::Fail(failure(format!("the answer was refused: {error}")));
@@ -219,4 +232,15 @@ pub(super) fn instead(settling: &Settling, error: &Error, ids: &Ids) -> Option<S
         took: settling.took,
         ..instead.after(settling.lines(), ids)
     })
+}
+
+/// Whether a handler answered success in a stage that does not complete. It would again.
+fn completes_too_early(conflict: &Conflict) -> bool {
+    matches!(
+        conflict,
+        Conflict::MoveNotAllowed {
+            to: Phase::Completed,
+            ..
+        }
+    )
 }

@@ -27,12 +27,13 @@ fn follow(w: &World, id: TaskId, level: Level) -> (Read, BoxFuture<'static, Resu
     (read, Box::pin(all))
 }
 
-/// Reads on until there is nothing to read.
+/// Reads on until there is nothing to read, and until it may look again.
 macro_rules! reads_on {
     ($w:ident, $future:expr) => {
         for _ in 0..5 {
             assert!(futures::poll!(&mut $future).is_pending());
             $w.settle().await;
+            $w.clock.advance(Duration::from_millis(30));
         }
     };
 }
@@ -51,7 +52,7 @@ async fn lines_are_replayed_then_followed_until_the_task_has_ended() -> Result<(
     assert_eq!(*read.lock().unwrap(), ["before", "live"]);
     held.log(Level::Info, "last").await?;
     held.complete("").await?;
-    w.soon(all).await?;
+    w.drive(all).await?;
     assert_eq!(*read.lock().unwrap(), ["before", "live", "last"]);
     Ok(())
 }
@@ -73,7 +74,7 @@ async fn a_follower_stays_over_attempts_and_reads_long_logs_whole() -> Result<()
     let again = w.tasks.claim(id, &w.worker("second"), LEASE).await?;
     again.log(Level::Info, "1500").await?;
     again.fail_fatal("no").await?;
-    w.soon(all).await?;
+    w.drive(all).await?;
     let expected: Vec<String> = (0..=1_500).map(|n| n.to_string()).collect();
     assert_eq!(*read.lock().unwrap(), expected);
     Ok(())
@@ -130,7 +131,7 @@ async fn a_task_that_is_not_there_is_told_and_one_that_goes_ends_the_log() -> Re
     reads_on!(w, all);
     w.tasks.cancel(id, None).await?;
     w.tasks.delete(id).await?;
-    w.soon(all).await
+    w.drive(all).await
 }
 
 #[tokio::test]
@@ -167,7 +168,31 @@ async fn a_follower_waits_for_hints_and_asks_once_a_second_without() -> Result<(
 }
 
 #[tokio::test]
-async fn steps_of_all_attempts_are_folded_the_newest_wins() -> Result<()> {
+async fn a_follower_of_a_busy_log_looks_ten_times_a_second_and_not_at_the_task() -> Result<()> {
+    let w = World::new();
+    let held = w.held().await?;
+    let other = w.other_client().hold(held.holder().clone());
+    let (read, mut all) = follow(&w, held.task().id(), Level::Info);
+    reads_on!(w, all);
+    let (looks, tasks) = (w.spy.calls(Method::Logs), w.spy.calls(Method::Tasks));
+    for n in 0..200 {
+        other.log(Level::Info, n.to_string()).await?;
+        assert!(futures::poll!(&mut all).is_pending());
+        w.settle().await;
+        w.clock.advance(Duration::from_millis(5));
+    }
+    let looks = w.spy.calls(Method::Logs) - looks;
+    // Each time there was something to read, once more to find out that it was all.
+    assert!((8..=22).contains(&looks), "{looks} looks");
+    assert!(w.spy.calls(Method::Tasks) - tasks <= 11);
+    other.complete("").await?;
+    w.drive(all).await?;
+    assert_eq!(read.lock().unwrap().len(), 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn steps_are_those_of_each_attempt_as_they_were_reported_last() -> Result<()> {
     let w = World::new();
     let held = w.held().await?;
     let id = held.task().id();
@@ -185,7 +210,10 @@ async fn steps_of_all_attempts_are_folded_the_newest_wins() -> Result<()> {
     let found: Vec<_> = (steps.iter())
         .map(|step| (step.step_id.as_str(), step.kind.as_str(), step.success))
         .collect();
-    assert_eq!(found, [("one", "bird", None), ("two", "dog", None)]);
+    let failed = ("one", "cat", Some(false));
+    assert_eq!(found, [failed, ("two", "dog", None), ("one", "bird", None)]);
+    let cut_off: Vec<bool> = steps.iter().map(|step| step.cut_off).collect();
+    assert_eq!(cut_off, [false, true, false]);
     assert_eq!(w.tasks.steps(TaskId::from_u128(9)).await?, []);
     Ok(())
 }

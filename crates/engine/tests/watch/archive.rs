@@ -374,6 +374,9 @@ async fn a_record_that_cannot_be_read_keeps_no_other_from_being_listed() {
         world.clock.advance(DAY);
         let sweeper = world.sweeper().retention(after_a_day());
         assert_eq!(sweeper.pass().await.archived, 2);
+        let completed = world.engine.archive().get(ids[1]).await.unwrap().unwrap();
+        let by = completed.field("worker_id").unwrap();
+        assert!(by.starts_with(b"elsewhere#"), "{by:?}");
         let key = Key::new(format!("plimsoll.archive.tasks.{}", ids[0])).unwrap();
         let broken = Merge::new(key).set(fields([("status", "lost")]).unwrap());
         world.store.write(Write::Merge(broken)).await.unwrap();

@@ -1,6 +1,8 @@
 //! Tasks with lifecycles: handlers move them along, and no other way.
 
 use plimsoll_core::lifecycle::Lifecycle;
+use plimsoll_core::log::Level;
+use plimsoll_core::store::Logs;
 use plimsoll_core::task::{FailureKind, Status};
 use plimsoll_core::{Name, StoreExt};
 use plimsoll_engine::worker::{Completion, Context, Failure, Worker};
@@ -28,15 +30,16 @@ async fn a_handler_moves_its_task_through_the_stages_and_completes_it() {
 }
 
 #[tokio::test]
-async fn success_in_the_wrong_stage_fails_the_attempt_at_once() {
+async fn success_in_the_wrong_stage_fails_the_task_for_good() {
     let bench = Bench::new();
     let id = bench.add(bench.task("k", "").lifecycle(stages())).await;
     let worker = start(bench.worker().handle("k", async || {}));
     settle_down().await;
     let task = bench.get(id).await;
-    assert_eq!((task.status, task.failures), (Status::Scheduled, 1));
+    assert_eq!((task.status, task.failures), (Status::Failed, 1));
     let error = task.errors.last().unwrap();
-    assert_eq!(error.kind, FailureKind::Error);
+    assert_eq!(error.kind, FailureKind::Fatal);
+    assert_eq!(error.stage, Some(Name::new("reading").unwrap()));
     assert_eq!(
         error.message,
         format!(
@@ -111,5 +114,30 @@ async fn every_way_to_submit_a_task_gives_it_the_lifecycle_of_its_kind() {
     ] {
         let found = bench.store.task(task.id).await.unwrap().unwrap();
         assert_eq!(found.spec.lifecycle, lifecycle, "{task:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_without_the_lifecycle_of_its_kind_is_told_of_once_an_attempt() {
+    let bench = Bench::new();
+    let engine = bench.engine.clone().lifecycle("k", stages()).unwrap();
+    // Submitted by somebody who knows nothing of it.
+    let bare = bench.add(bench.task("k", "")).await;
+    let staged = bench.add(bench.task("k", "").lifecycle(stages())).await;
+    let worker = Worker::builder(engine.clone(), "w")
+        .queue("q")
+        .sweeps(false);
+    let _worker = start(worker.handle("k", through));
+    settle_down().await;
+    for (id, expected) in [(bare, 1), (staged, 0)] {
+        assert_eq!(bench.get(id).await.status, Status::Completed);
+        let tasks = engine.tasks();
+        let page = tasks.logs(Logs {
+            task: id,
+            level: Level::Warn,
+            cursor: None,
+            limit: 10,
+        });
+        assert_eq!(page.await.unwrap().lines.len(), expected);
     }
 }

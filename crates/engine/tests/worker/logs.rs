@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use plimsoll_core::decorate::{Fault, FaultPlan, Method};
-use plimsoll_core::log::{Level, Line, NewLine};
+use plimsoll_core::log::{AttemptStep, Level, Line, NewLine};
 use plimsoll_core::store::{Ending, Logs};
 use plimsoll_core::task::{FailureKind, Status};
 use plimsoll_core::{Limits, Name, StoreExt, TaskId};
-use plimsoll_engine::tasks::StepEnd;
+use plimsoll_engine::tasks::{JobLog, StepEnd};
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure, Settings, State};
 
-use crate::setup::{Bench, Gate, Notes, millis, secs, settle_down, start};
+use crate::setup::{Bench, Gate, Notes, millis, secs, settle_down, spawn, start};
 
 async fn lines(bench: &Bench, task: TaskId) -> Vec<Line> {
     let (mut lines, mut cursor) = (Vec::new(), None);
@@ -134,17 +134,21 @@ async fn lines_of_a_handler_that_is_dropped_are_kept() {
             clock.sleep(millis(30)).await;
         }
     }
-    let bench = Bench::new();
-    let mut task = bench.task("k", "");
-    task.attempt_timeout = Some(secs(2));
-    let overdue = bench.add(task).await;
-    let _worker = start(bench.worker().handle("k", talk));
-    bench.pass(secs(3)).await;
-    let task = bench.get(overdue).await;
-    let kinds: Vec<FailureKind> = task.errors.iter().map(|error| error.kind).collect();
-    assert_eq!(kinds, [FailureKind::DeadlineExceeded]);
-    let last: u64 = said(&bench, overdue).await.last().unwrap().parse().unwrap();
-    assert!(last > 1_950, "{last}");
+    // Whoever sweeps ends the attempt in the same moment.
+    for swept in [false, true] {
+        let bench = Bench::new();
+        let _sweeper = swept.then(|| bench.start_sweeper());
+        let mut task = bench.task("k", "");
+        task.attempt_timeout = Some(secs(2));
+        let overdue = bench.add(task).await;
+        let _worker = start(bench.worker().handle("k", talk));
+        bench.pass(secs(3)).await;
+        let task = bench.get(overdue).await;
+        let kinds: Vec<FailureKind> = task.errors.iter().map(|error| error.kind).collect();
+        assert_eq!(kinds, [FailureKind::DeadlineExceeded]);
+        let last: u64 = said(&bench, overdue).await.last().unwrap().parse().unwrap();
+        assert!(last > 1_950, "{last}, swept: {swept}");
+    }
 
     let bench = Bench::new();
     let cut = bench.submit("k", "").await;
@@ -363,4 +367,126 @@ async fn a_step_is_seen_running_and_then_as_it_ended() {
     let (info, error) = (Level::Info, Level::Error);
     let expected = [info, Level::Debug, error, info, info, info, error];
     assert_eq!(levels, expected);
+}
+
+#[tokio::test]
+async fn what_is_logged_after_the_answer_is_refused_and_not_lost() {
+    let bench = Bench::new();
+    let left = Notes::<JobLog>::new();
+    let leave = async |context: Context, State(left): State<Notes<JobLog>>| {
+        left.add(context.job_log().clone());
+    };
+    let id = bench.submit("k", "").await;
+    let _worker = start(bench.worker().state(left.clone()).handle("k", leave));
+    settle_down().await;
+    assert_eq!(bench.get(id).await.status, Status::Completed);
+    let log = &left.all()[0];
+    let refused = log.log(Level::Info, "late").await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.code()),
+        ("lease_lost", "attempt_over")
+    );
+    assert_eq!(log.flush().await.unwrap_err(), refused);
+}
+
+#[tokio::test]
+async fn a_flush_under_way_when_the_handler_answers_loses_and_doubles_nothing() {
+    let bench = Bench::new();
+    let talk = async |context: Context| {
+        context.log(Level::Info, "one").await.unwrap();
+        let log = context.job_log().clone();
+        let flush = spawn(async move { log.flush().await });
+        tokio::task::yield_now().await;
+        context.log(Level::Info, "two").await.unwrap();
+        drop(flush);
+    };
+    bench.calls.hold(Method::Commit);
+    let id = bench.submit("k", "").await;
+    let _worker = start(bench.worker().handle("k", talk));
+    settle_down().await;
+    assert_eq!(bench.get(id).await.status, Status::Completed);
+    bench.calls.let_go(Method::Commit);
+    settle_down().await;
+    assert_eq!(said(&bench, id).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn each_attempt_has_steps_of_its_own_and_those_of_a_crash_are_cut_off() {
+    let bench = Bench::new();
+    let tasks = bench.engine.tasks();
+    let id = bench.submit("k", "").await;
+    let held = tasks
+        .claim(id, &tasks.worker("w1").unwrap(), secs(30))
+        .await
+        .unwrap();
+    let log = held.job_log();
+    let failed = log.step("encode", "ffmpeg").unwrap().start().await.unwrap();
+    failed.end(StepEnd::exit(1)).await.unwrap();
+    let crashed = log.step("upload", "s3").unwrap().start().await.unwrap();
+    log.flush().await.unwrap();
+    drop(crashed);
+    let seen = async || {
+        let steps = tasks.steps(id).await.unwrap().into_iter();
+        let told = |step: AttemptStep| {
+            (
+                step.fence.get(),
+                step.step_id.to_string(),
+                step.success,
+                step.cut_off,
+            )
+        };
+        steps.map(told).collect::<Vec<_>>()
+    };
+    let step = |fence, id: &str, success, cut_off| (fence, id.to_owned(), success, cut_off);
+    let first = step(1, "encode", Some(false), false);
+    assert_eq!(
+        seen().await,
+        [first.clone(), step(1, "upload", None, false)]
+    );
+    held.fail("crash").await.unwrap();
+    let cut = step(1, "upload", None, true);
+    assert_eq!(seen().await, [first.clone(), cut.clone()]);
+    bench.clock.advance(secs(60));
+    bench.sweep().await;
+    let held = tasks
+        .claim(id, &tasks.worker("w1").unwrap(), secs(30))
+        .await
+        .unwrap();
+    let log = held.job_log();
+    let again = log.step("encode", "ffmpeg").unwrap().start().await.unwrap();
+    log.flush().await.unwrap();
+    let running = step(2, "encode", None, false);
+    assert_eq!(seen().await, [first.clone(), cut.clone(), running]);
+    again.end(StepEnd::ok()).await.unwrap();
+    log.flush().await.unwrap();
+    held.complete("").await.unwrap();
+    let ended = step(2, "encode", Some(true), false);
+    assert_eq!(seen().await, [first, cut, ended]);
+}
+
+#[tokio::test]
+async fn a_holder_s_lines_have_the_stage_in_which_they_were_logged() {
+    let bench = Bench::new();
+    let tasks = bench.engine.tasks();
+    let early = Name::new("early").unwrap();
+    let id = bench.add(bench.task("k", "").first_stage(early)).await;
+    let held = tasks
+        .claim(id, &tasks.worker("w1").unwrap(), secs(30))
+        .await
+        .unwrap();
+    // One that went on elsewhere does not know the stage at first.
+    let elsewhere = tasks.hold(held.holder().clone());
+    let log = elsewhere.job_log();
+    log.log(Level::Info, "before").await.unwrap();
+    elsewhere.stage(Name::new("late").unwrap()).await.unwrap();
+    log.log(Level::Info, "after").await.unwrap();
+    log.flush().await.unwrap();
+    let own = held.job_log();
+    own.log(Level::Info, "own").await.unwrap();
+    held.stage(Name::new("last").unwrap()).await.unwrap();
+    own.flush().await.unwrap();
+    let stages: Vec<_> = (lines(&bench, id).await.into_iter())
+        .map(|line| line.line.stage.unwrap().to_string())
+        .collect();
+    assert_eq!(stages, ["early", "late", "early"]);
 }
