@@ -15,6 +15,7 @@ mod engine;
 mod fields;
 mod group_commit;
 pub mod locks;
+mod process;
 pub mod registry;
 mod retention;
 mod signals;

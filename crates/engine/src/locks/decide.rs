@@ -1,10 +1,17 @@
-//! What one who wants a lock does next, and when a holder renews: pure functions.
+//! What one who wants a lock does next and when it looks again, and when a holder renews: pure
+//! functions.
 
 use std::time::Duration;
 
 use plimsoll_core::{Revision, Token};
 
 use super::stored::{Holder, Stored};
+
+/// How long anybody waits for a hint where hints of other processes do not arrive, and the
+/// shortest wait where they do.
+pub(super) const POLL: Duration = Duration::from_secs(1);
+/// The longest wait for a hint: those who stand in line show that they are alive by then.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(15);
 
 /// What one who wants the lock does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +36,16 @@ pub(super) fn step(stored: Option<Stored>, me: Holder, in_line: bool) -> Step {
         Some(lock) if lock.holder == me => Step::Keep(lock.token, lock.revision),
         Some(lock) if in_line => Step::Wait(lock),
         Some(lock) => Step::Enrol(lock),
+    }
+}
+
+/// How long to wait for a hint before looking by oneself. That a lock is released is told by a hint,
+/// where they arrive; that it ends in `left` because its holder has died is told by nobody.
+pub(super) fn next_look(hinted: bool, left: Option<Duration>) -> Duration {
+    match (hinted, left) {
+        (false, _) => POLL,
+        (true, Some(left)) => left.clamp(POLL, LOOK_MAX),
+        (true, None) => LOOK_MAX,
     }
 }
 
@@ -100,6 +117,23 @@ mod tests {
                 };
                 assert_eq!(step(Some(taken)), stay);
             }
+        }
+    }
+
+    #[test]
+    fn who_is_told_of_releases_looks_when_the_lock_ends() {
+        let ms = Duration::from_millis;
+        for left in [None, Some(0), Some(5_000), Some(900_000)] {
+            assert_eq!(next_look(false, left.map(ms)), POLL);
+        }
+        for (left, look) in [
+            (Some(0), ms(1_000)),
+            (Some(1_001), ms(1_001)),
+            (Some(14_999), ms(14_999)),
+            (Some(900_000), ms(15_000)),
+            (None, ms(15_000)),
+        ] {
+            assert_eq!(next_look(true, left.map(ms)), look, "{left:?}");
         }
     }
 

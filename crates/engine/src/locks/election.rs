@@ -8,9 +8,10 @@ use futures::stream::{self, BoxStream, StreamExt};
 use plimsoll_core::{Error, Result, Timestamp, Token};
 
 use super::Lock;
+use super::decide::POLL;
 use super::guard::{LockGuard, Tenure};
 use super::stored::Stored;
-use super::watch::{POLL, Watching};
+use super::watch::Watching;
 
 /// An election, for one candidate. See [`Locks::election`](super::Locks::election).
 ///
@@ -140,23 +141,30 @@ impl Election {
     /// ```
     pub fn observe(&self) -> Result<BoxStream<'static, Result<Option<Leader>>>> {
         let engine = self.lock.locks.engine.clone();
-        let watching = Watching::register(&engine, self.lock.check()?.lock, None);
+        let keys = self.lock.check()?;
+        let watching = Watching::register(&engine, keys.lock.clone(), None);
         let seen: Option<Option<Leader>> = None;
-        let start = Some((self.clone(), watching, seen));
-        let leaders = stream::unfold(start, move |state| {
-            let engine = engine.clone();
+        let locks = self.lock.locks.clone();
+        let leaders = stream::unfold(Some((watching, seen)), move |state| {
+            let (engine, locks, keys) = (engine.clone(), locks.clone(), keys.clone());
             async move {
-                let (election, watching, mut seen) = state?;
+                let (watching, mut seen) = state?;
                 loop {
-                    match election.leader().await {
-                        Ok(leader) if seen.as_ref() != Some(&leader) => {
-                            seen = Some(leader.clone());
-                            return Some((Ok(leader), Some((election, watching, seen))));
+                    let stored = match locks.stored(&keys).await {
+                        Ok(stored) => stored,
+                        Err(Error::Unavailable(_)) => {
+                            engine.clock().sleep(POLL).await;
+                            continue;
                         }
-                        Ok(_) => watching.changed(&engine).await,
-                        Err(Error::Unavailable(_)) => engine.clock().sleep(POLL).await,
                         Err(error) => return Some((Err(error), None)),
+                    };
+                    let until = stored.as_ref().map(|stored| stored.until);
+                    let leader = stored.and_then(leader);
+                    if seen.as_ref() != Some(&leader) {
+                        seen = Some(leader.clone());
+                        return Some((Ok(leader), Some((watching, seen))));
                     }
+                    watching.changed(until, Duration::MAX).await;
                 }
             }
         });

@@ -43,8 +43,8 @@ impl Tenure {
     }
 
     /// Whether the lock can still be relied upon: it was renewed in time, as far as this process
-    /// knows. Cheap, and right also when the process was paused: it asks the monotonic clock, and
-    /// says no a tenth of the time to live before the end.
+    /// knows. Cheap, and right also when the process was paused, or on Linux the machine: it asks
+    /// the monotonic clock, and says no a tenth of the time to live before the end.
     pub fn is_held(&self) -> bool {
         let trust = *self.trust.borrow();
         !trust.over && self.clock.monotonic() < trust.until
@@ -53,10 +53,24 @@ impl Tenure {
     /// Resolves when the lock can no longer be relied upon: a renewal was refused or was not
     /// answered in time, or the lock was released.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut trust = self.trust.subscribe();
+        let (mut trust, clock) = (self.trust.subscribe(), self.clock.clone());
         async move {
-            // The sender ends after all who could still say something.
-            trust.wait_for(|trust| trust.over).await.ok();
+            loop {
+                let Trust { until, over } = *trust.borrow_and_update();
+                let left = until.saturating_sub(clock.monotonic());
+                if over || left.is_zero() {
+                    return;
+                }
+                // By the clock too: the one who renews may have died, as with its runtime.
+                let told = tokio::select! {
+                    biased;
+                    told = trust.changed() => told.is_ok(),
+                    () = clock.sleep(left) => true,
+                };
+                if !told {
+                    return;
+                }
+            }
         }
     }
 
@@ -155,8 +169,23 @@ impl LockGuard {
         answer
     }
 
-    /// Runs something until it ends or the lock is lost, and releases the lock.
-    pub(super) async fn run<T>(self, work: impl Future<Output = T>) -> Result<T> {
+    /// Runs something until it ends or the lock is lost, and releases the lock. When the lock is
+    /// lost, `work` is dropped where it stands. The answer is `lock_not_held` if the lock was lost
+    /// before `work` had ended, as far as anybody can tell.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let locks = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).locks();
+    /// let guard = locks.lock("report").acquire_within(Duration::from_secs(5)).await?;
+    /// let pages = guard.run(async { 12 }).await?;
+    /// assert_eq!(pages, 12);
+    /// assert!(locks.get("report").await?.is_none());
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T> {
         let value = tokio::select! {
             biased;
             () = self.tenure.lost() => None,
@@ -166,12 +195,14 @@ impl LockGuard {
         let Some(value) = value else {
             return Err(not_held(&keys));
         };
+        let held = self.tenure.is_held();
         match self.release().await {
-            // It was held until the work had ended; that nobody can be told does not change it.
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, lock = %keys.name, "a lock is left to expire");
-                Ok(value)
+                // That nobody can be told does not change what was so until the work had ended.
+                held.then_some(value).ok_or_else(|| not_held(&keys))
             }
+            // The store knows better than the clock: what is released was held.
             answer => answer.map(|()| value),
         }
     }
@@ -197,7 +228,8 @@ impl Drop for LockGuard {
             let answer = locks.give_up(&keys, held, waited_for).await;
             locks.released(had, &answer);
             if let Err(error) = answer {
-                tracing::warn!(%error, "a lock was dropped and could not be released");
+                let lock = keys.name.as_str();
+                tracing::warn!(%error, lock, "a lock was dropped and could not be released");
             }
         });
     }
@@ -227,10 +259,10 @@ struct Renewer {
 
 impl Renewer {
     async fn run(mut self) {
-        let ended = self.tenure.lost();
+        let mut trust = self.tenure.trust.subscribe();
         tokio::select! {
             biased;
-            () = ended => {}
+            _ = trust.wait_for(|trust| trust.over) => {}
             () = self.keep() => {
                 if self.tenure.end() {
                     self.locks.engine.telemetry().locks.lost();
@@ -241,12 +273,13 @@ impl Renewer {
 
     /// Renews as long as that can be relied upon.
     async fn keep(&mut self) {
-        let clock = self.tenure.clock.clone();
+        let (clock, keys) = (self.tenure.clock.clone(), self.tenure.keys.clone());
+        let lock = keys.name.as_str();
         loop {
             let now = clock.monotonic();
             match decide::renewal(now, self.renewed, self.tried, self.ttl) {
                 Renewal::Over => {
-                    tracing::warn!(lock = self.tenure.name(), "a lock was not renewed in time");
+                    tracing::warn!(lock, "a lock was not renewed in time");
                     return;
                 }
                 Renewal::Wait(time) => clock.sleep(time).await,
@@ -264,13 +297,13 @@ impl Renewer {
                             self.tenure.renewed(now, self.ttl);
                         }
                         Some(Err(error)) if refused_by(&error).is_some() => {
-                            tracing::warn!(lock = self.tenure.name(), "a lock was lost");
+                            tracing::warn!(lock, "a lock was lost");
                             return;
                         }
                         Some(Err(error)) => {
-                            tracing::warn!(%error, "a lock cannot be renewed: trying again");
+                            tracing::warn!(%error, lock, "a lock cannot be renewed: trying again");
                         }
-                        None => tracing::warn!("a renewal of a lock is not answered: trying again"),
+                        None => tracing::warn!(lock, "a renewal is not answered: trying again"),
                     }
                 }
             }

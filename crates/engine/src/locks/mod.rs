@@ -3,7 +3,7 @@
 //! | to | use |
 //! |---|---|
 //! | take a lock | [`Locks::lock`], then [`Lock::try_acquire`], [`Lock::acquire`], [`Lock::acquire_within`] |
-//! | run something under it | [`Locks::with`], [`Lock::with`] |
+//! | run something under it | [`Locks::with`], [`Lock::with`], [`LockGuard::run`] |
 //! | hold it | [`LockGuard`]: renewed in the background, released when dropped |
 //! | know whether it is still yours | [`Tenure::is_held`], [`Tenure::lost`] |
 //! | keep a late holder out elsewhere | [`Tenure::token`] |
@@ -16,11 +16,12 @@
 //!   is measured by the holder's own monotonic clock; when the record ends, by the store's.
 //! - Only the holder releases. A release that comes too late changes nothing and says so.
 //! - Those who wait are served in the order in which they came to the store, one of each process
-//!   at a time. One that dies while it is the first costs two seconds at most.
+//!   at a time, also when the holder dies. One that dies while it is the first costs two seconds at
+//!   most.
 //!
 //! # What no lock can promise
-//! A holder that is paused, or whose store's clock jumps, may go on for a moment after another has
-//! taken over. What must never be touched by two has to check the token: see `docs/locks.md`.
+//! A holder that is paused, or whose store's clock jumps ahead, may go on for a moment after another
+//! has taken over. What must never be touched by two has to check the token: see `docs/locks.md`.
 
 mod attempt;
 mod decide;
@@ -37,7 +38,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::error::{Conflict, Invalid, Problem};
-use plimsoll_core::limits::{LEASE_MAX, LEASE_MIN};
+use plimsoll_core::limits::LEASE_MAX;
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Error, Name, Result, StoreExt};
 
@@ -47,12 +48,16 @@ pub use read::LockState;
 pub(crate) use room::Room;
 
 use self::attempt::Attempt;
-use self::stored::Keys;
+use self::stored::{Keys, Stored};
 use crate::Engine;
+use crate::process;
 use crate::tasks::Retries;
 
 /// How long a lock lives without renewal, unless asked otherwise.
 pub const TTL: Duration = Duration::from_secs(30);
+/// The shortest time to live. With less, a moment without a turn for the one who renews, or a slow
+/// answer of the store, would cost the lock.
+pub const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// The client of locks. Cloning it is cheap, and all clients of an engine wait together.
 ///
@@ -99,7 +104,7 @@ impl Locks {
             locks: self.clone(),
             name: name.into(),
             ttl: TTL,
-            owner: format!("process {}", std::process::id()),
+            owner: process::name(),
             metadata: None,
         }
     }
@@ -154,13 +159,13 @@ pub struct Lock {
 
 impl Lock {
     /// How long it lives without renewal: when its holder dies, others wait for that long. It is
-    /// renewed at half of it. Thirty seconds if not said otherwise.
+    /// renewed at half of it. Thirty seconds if not said otherwise, and [`TTL_MIN`] at least.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Who takes it, for people. The number of the process if not said otherwise.
+    /// Who takes it, for people. The host and the process if not said otherwise.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = owner.into();
         self
@@ -184,7 +189,7 @@ impl Lock {
     }
 
     /// Waits until it is free, but not for longer than this; `lock_not_acquired` says who has it
-    /// then.
+    /// then. A store that does not answer may delay that by two seconds.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -198,21 +203,10 @@ impl Lock {
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<LockGuard> {
-        let mut attempt = Attempt::new(self)?;
-        let in_time = tokio::select! {
-            biased;
-            answer = attempt.in_turn() => Some(answer),
-            () = self.locks.engine.clock().sleep(timeout) => None,
-        };
-        match in_time {
-            Some(answer) => answer,
-            None => attempt.look_again().await,
-        }
+        Attempt::new(self)?.within(timeout).await
     }
 
-    /// Waits until it is free and runs `work` under it. When the lock is lost, `work` is dropped
-    /// where it stands. The answer is `lock_not_held` if the lock was lost before `work` had ended,
-    /// as far as anybody can tell.
+    /// Waits until it is free and runs `work` under it, as [`LockGuard::run`] does.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(Tenure) -> T) -> Result<T> {
         let guard = self.acquire().await?;
         let work = work(guard.tenure());
@@ -221,10 +215,10 @@ impl Lock {
 
     fn check(&self) -> Result<Keys, Invalid> {
         let name = Name::for_field("lock", &self.name)?;
-        if !(LEASE_MIN..=LEASE_MAX).contains(&self.ttl) {
+        if !(TTL_MIN..=LEASE_MAX).contains(&self.ttl) {
             let problem = Problem::OutOfRange {
                 value: format!("{:?}", self.ttl),
-                min: format!("{LEASE_MIN:?}"),
+                min: format!("{TTL_MIN:?}"),
                 max: format!("{LEASE_MAX:?}"),
             };
             return Err(Invalid::new("ttl", problem));
@@ -246,6 +240,15 @@ impl Lock {
 fn not_held(keys: &Keys) -> Error {
     let lock = keys.name.clone();
     Conflict::LockNotHeld { lock }.into()
+}
+
+fn not_acquired(keys: &Keys, stored: Stored) -> Error {
+    let conflict = Conflict::LockNotAcquired {
+        lock: keys.name.clone(),
+        owner: stored.owner,
+        until: stored.until,
+    };
+    conflict.into()
 }
 
 /// Which guard of a commit did not hold, if that is what is wrong.

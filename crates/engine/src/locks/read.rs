@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use plimsoll_core::record::Record;
 use plimsoll_core::store::{Cursor, Get, Page, Scan};
 use plimsoll_core::{Error, Name, Prefix, Result, StoreExt, Timestamp, Token};
 use serde::Serialize;
 
-use super::Locks;
 use super::release::What;
 use super::stored::{Keys, LOCKS, Stored};
+use super::{Locks, not_acquired};
 
 /// How many locks a page has that nobody asked for.
 const PAGE: usize = 200;
@@ -26,7 +27,8 @@ pub struct LockState {
     pub token: Token,
     /// When its holder took it, by that one's clock.
     pub since: Timestamp,
-    /// When it ends unless it is renewed, by the store's clock.
+    /// When it ends unless it is renewed, by the store's clock. [`Timestamp::MAX`] if somebody has
+    /// taken its time to live away.
     pub until: Timestamp,
     /// Its last holder has released it to `owner`, who has yet to take it.
     pub reserved: bool,
@@ -57,12 +59,13 @@ impl Locks {
     }
 
     /// A page of the locks that somebody has and whose names begin with `prefix`, in name order.
+    /// What cannot be read is an error in its place.
     pub async fn list(
         &self,
         prefix: impl AsRef<str>,
         cursor: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<LockState>> {
+    ) -> Result<Page<Result<LockState>>> {
         let prefix = Prefix::new(format!("{LOCKS}{}", prefix.as_ref()))?;
         let store = &self.engine.room().store;
         let scan = Scan {
@@ -70,32 +73,32 @@ impl Locks {
             ..Scan::new(prefix, limit)
         };
         let page = self.patiently(|| store.scan(scan.clone())).await?;
-        let mut rows = Vec::with_capacity(page.rows.len());
-        for record in &page.rows {
-            let name = record.key.as_str().strip_prefix(LOCKS).unwrap_or_default();
-            rows.push((
-                Keys::of(Name::for_field("lock", name)?)?,
-                Stored::read(record)?,
-            ));
-        }
-        let keys = rows.iter().map(|(keys, _)| keys.queue.clone()).collect();
-        let get = Get { keys };
-        let queues = match rows.is_empty() {
+        let rows: Vec<_> = page.rows.iter().map(read).collect();
+        let readable = rows.iter().flatten();
+        let get = Get {
+            keys: readable.map(|(keys, _)| keys.line.clone()).collect(),
+        };
+        let lines = match get.keys.is_empty() {
             true => Vec::new(),
             false => self.patiently(|| store.get(get.clone())).await?,
         };
+        let mut lines = lines.into_iter();
         let mut states = Vec::with_capacity(rows.len());
-        for ((keys, stored), queue) in rows.into_iter().zip(queues) {
-            states.push(match queue {
-                Some(_) => self.state(keys, stored).await?,
-                None => state(keys, stored, 0),
+        for row in rows {
+            states.push(match row {
+                Ok((keys, stored)) => Ok(match lines.next().flatten() {
+                    Some(_) => self.state(keys, stored).await?,
+                    None => state(keys, stored, 0),
+                }),
+                Err(error) => Err(error),
             });
         }
         let next = page.next;
         Ok(Page { rows: states, next })
     }
 
-    /// All locks that somebody has, in name order.
+    /// All locks that somebody has, in name order. What cannot be read is an error in its place, and
+    /// the others follow; an error of the store is the last.
     pub fn list_all(&self) -> BoxStream<'static, Result<LockState>> {
         let locks = self.clone();
         let limit = PAGE.min(self.engine.room().store.limits().page_max);
@@ -107,7 +110,7 @@ impl Locks {
                 };
                 let page = locks.list("", cursor, limit).await?;
                 let next = page.next.map(Some);
-                Ok(Some((stream::iter(page.rows).map(Ok), next)))
+                Ok(Some((stream::iter(page.rows), next)))
             }
         });
         pages.try_flatten().boxed()
@@ -116,26 +119,40 @@ impl Locks {
     /// Takes the lock away from whoever has it, and answers what it was; `None` if nobody had it.
     /// The first in line gets it. Its holder hears of it when it renews next, at half its time to
     /// live; until then only the token keeps it from doing harm.
+    ///
+    /// If the lock has passed to another in the meantime, that one keeps it: `lock_not_acquired`. A
+    /// record that cannot be read is removed, and was nobody's.
     pub async fn break_lock(&self, name: impl AsRef<str>) -> Result<Option<LockState>> {
         let keys = Keys::of(Name::for_field("lock", name)?)?;
-        let Some(stored) = self.stored(&keys).await? else {
+        let Some(record) = self.record(&keys).await? else {
             return Ok(None);
+        };
+        let stored = match Stored::read(&record) {
+            Ok(stored) => stored,
+            Err(error) => {
+                let as_seen = self.remove(&keys, &record, &error).await?;
+                return if as_seen { Ok(None) } else { Err(error) };
+            }
         };
         let broken = self.state(keys.clone(), stored.clone()).await?;
         match self.give_up(&keys, What::All(stored.holder), true).await {
             Ok(()) => Ok(Some(broken)),
-            // It ended by itself in between.
-            Err(error) if error.code() == "lock_not_held" => Ok(None),
+            Err(error) if error.code() == "lock_not_held" => match self.stored(&keys).await? {
+                Some(other) => Err(not_acquired(&keys, other)),
+                None => Ok(None),
+            },
             Err(error) => Err(error),
         }
     }
 
     pub(super) async fn stored(&self, keys: &Keys) -> Result<Option<Stored>> {
+        let record = self.record(keys).await?;
+        record.as_ref().map(Stored::read).transpose()
+    }
+
+    async fn record(&self, keys: &Keys) -> Result<Option<Record>> {
         let store = &self.engine.room().store;
-        match self.patiently(|| store.record(&keys.lock)).await? {
-            Some(record) => Stored::read(&record).map(Some),
-            None => Ok(None),
-        }
+        self.patiently(|| store.record(&keys.lock)).await
     }
 
     async fn state(&self, keys: Keys, stored: Stored) -> Result<LockState> {
@@ -151,6 +168,12 @@ impl Locks {
             }
         }
     }
+}
+
+fn read(record: &Record) -> Result<(Keys, Stored)> {
+    let name = record.key.as_str().strip_prefix(LOCKS).unwrap_or_default();
+    let keys = Keys::of(Name::for_field("lock", name)?)?;
+    Ok((keys, Stored::read(record)?))
 }
 
 fn state(keys: Keys, stored: Stored, waiting: u64) -> LockState {

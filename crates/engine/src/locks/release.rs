@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use plimsoll_core::record::Record;
-use plimsoll_core::store::{Commit, Guard, Merge, Scan, Write};
-use plimsoll_core::{Invalid, Name, Result, Token};
+use plimsoll_core::store::{Commit, Guard, Scan, Write};
+use plimsoll_core::{Error, Result};
 
-use super::stored::{self, HOLDER, Holder, Keys};
+use super::stored::{self, Holder, Keys, Waiter};
 use super::{Locks, not_held, refused_by};
 
-/// How long a lock is reserved for the first in line. Twice as long as anybody waits for a hint.
-const RESERVED: Duration = Duration::from_secs(2);
+/// How long a lock is reserved for the first in line. Twice as long as anybody waits for a hint
+/// where stores have to be polled.
+const RESERVATION: Duration = Duration::from_secs(2);
 
 /// What to give up.
 #[derive(Clone, Copy, Debug)]
@@ -19,47 +20,6 @@ pub(super) enum What {
     Held(Holder),
     /// Whatever this one has, or what is reserved for it.
     All(Holder),
-}
-
-impl Keys {
-    /// Only if there is this to give up.
-    fn guards(&self, what: What) -> Result<Vec<Guard>, Invalid> {
-        Ok(match what {
-            What::Held(holder) => vec![self.held_by(holder)?, self.not_reserved()?],
-            What::All(holder) => vec![self.held_by(holder)?],
-        })
-    }
-
-    /// Not if it is only reserved: a place in the line that is written late may be that of one who
-    /// has had its turn.
-    fn not_reserved(&self) -> Result<Guard, Invalid> {
-        let reserved = Name::new(stored::RESERVED)?;
-        Ok(Guard::Field(self.lock.clone(), reserved, None))
-    }
-
-    /// Only if this one has the lock.
-    pub(super) fn held_by(&self, holder: Holder) -> Result<Guard, Invalid> {
-        let field = Name::new(HOLDER)?;
-        let holder = Some(holder.bytes());
-        Ok(Guard::Field(self.lock.clone(), field, holder))
-    }
-
-    /// Prolongs the lock. The first renewal carries the token: the revision does not tell it any
-    /// more afterwards.
-    pub(super) fn renewal(
-        &self,
-        holder: Holder,
-        ttl: Duration,
-        token: Option<Token>,
-    ) -> Result<Commit, Invalid> {
-        let mut commit = Commit::new();
-        commit.guards = self.guards(What::Held(holder))?;
-        if let Some(token) = token {
-            let merge = Merge::new(self.lock.clone()).set(stored::token(token)?);
-            commit = commit.write(Write::Merge(merge));
-        }
-        Ok(commit.write(Write::Touch(self.lock.clone(), Some(ttl))))
-    }
 }
 
 impl Locks {
@@ -72,7 +32,10 @@ impl Locks {
         what: What,
         mut waited_for: bool,
     ) -> Result<()> {
-        let guards = keys.guards(what)?;
+        let guards = match what {
+            What::Held(holder) => keys.held_by(holder)?.to_vec(),
+            What::All(holder) => vec![keys.is_for(holder)?],
+        };
         loop {
             let first = match waited_for {
                 true => self.first_in_line(keys).await?,
@@ -81,18 +44,11 @@ impl Locks {
             let mut commit = Commit::new();
             commit.guards = guards.clone();
             let commit = match &first {
-                Some(waiter) => {
-                    let now = self.engine.clock().now();
-                    let reserved = stored::reserved(keys, waiter, now, RESERVED)?;
-                    commit
-                        .guard(Guard::RecordPresent(waiter.key.clone()))
-                        .write(Write::Put(reserved))
-                        .write(Write::Delete(waiter.key.clone()))
-                }
+                Some(waiter) => self.reserving(commit, keys, waiter)?,
                 // One who enrols now looks at the lock again afterwards.
                 None if waited_for => commit.write(Write::Delete(keys.lock.clone())),
                 None => commit
-                    .guard(Guard::RecordAbsent(keys.queue.clone()))
+                    .guard(Guard::RecordAbsent(keys.line.clone()))
                     .write(Write::Delete(keys.lock.clone())),
             };
             let commit = commit.id(self.engine.ids().commit());
@@ -114,16 +70,55 @@ impl Locks {
         }
     }
 
-    async fn first_in_line(&self, keys: &Keys) -> Result<Option<Record>> {
+    /// Reserves a lock that nobody has for this one, who is the first in line: its holder has died.
+    /// If anything has changed meanwhile, does nothing.
+    pub(super) async fn reserve(&self, keys: &Keys, first: &Waiter) -> Result<()> {
+        let free = Commit::new().guard(Guard::RecordAbsent(keys.lock.clone()));
+        let commit = self.reserving(free, keys, first)?;
+        self.unless_refused(commit).await.map(drop)
+    }
+
+    fn reserving(&self, commit: Commit, keys: &Keys, first: &Waiter) -> Result<Commit> {
+        let now = self.engine.clock().now();
+        let reserved = stored::reserved(keys, first, now, RESERVATION)?;
+        Ok(commit
+            .guard(Guard::RecordPresent(first.place.clone()))
+            .write(Write::Put(reserved))
+            .write(Write::Delete(first.place.clone())))
+    }
+
+    /// The first in line. Places that cannot be read are nobody's, and are removed.
+    pub(super) async fn first_in_line(&self, keys: &Keys) -> Result<Option<Waiter>> {
         let store = &self.engine.room().store;
         let mut scan = Scan::new(keys.waiters()?, 1);
         loop {
             let page = self.patiently(|| store.scan(scan.clone())).await?;
-            let first = page.rows.into_iter().next();
-            if first.is_some() || page.next.is_none() {
-                return Ok(first);
+            for record in &page.rows {
+                match Waiter::read(record) {
+                    Ok(first) => return Ok(Some(first)),
+                    Err(error) => drop(self.remove(keys, record, &error).await?),
+                }
             }
             scan.cursor = page.next;
+            if scan.cursor.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Removes a record that cannot be read, if it is as it was seen; says whether it was.
+    pub(super) async fn remove(&self, keys: &Keys, record: &Record, why: &Error) -> Result<bool> {
+        tracing::warn!(error = %why, lock = %keys.name, "removing what cannot be read of a lock");
+        let as_seen = Guard::RecordAt(record.key.clone(), record.revision);
+        let commit = Commit::of(Write::Delete(record.key.clone())).guard(as_seen);
+        self.unless_refused(commit).await
+    }
+
+    async fn unless_refused(&self, commit: Commit) -> Result<bool> {
+        match self.commit(commit).await {
+            Ok(_) => Ok(true),
+            Err(error) if refused_by(&error).is_some() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_core::{Name, Store};
+use std::time::Duration;
+
+use plimsoll_core::{Name, Store, Timestamp};
 use tokio::sync::OwnedMutexGuard;
 
+use super::decide;
 use super::watch::Watch;
 
 type Line = Arc<tokio::sync::Mutex<()>>;
@@ -18,16 +21,24 @@ type Line = Arc<tokio::sync::Mutex<()>>;
 pub(crate) struct Room {
     pub(crate) store: Arc<dyn Store>,
     pub(super) watch: Arc<Watch>,
+    /// Hints of other processes arrive here.
+    hinted: bool,
     lines: Mutex<BTreeMap<Name, (Line, usize)>>,
 }
 
 impl Room {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
+            hinted: store.capabilities().remote_wakeups,
             store,
             watch: Arc::default(),
             lines: Mutex::default(),
         }
+    }
+
+    /// How long to wait for a hint about a lock that ends then, if it is held.
+    pub(super) fn next_look(&self, now: Timestamp, until: Option<Timestamp>) -> Duration {
+        decide::next_look(self.hinted, until.map(|until| until.since(now)))
     }
 
     /// Whether somebody in this process waits for this lock.

@@ -3,44 +3,45 @@
 //! | record | there while | fields |
 //! |---|---|---|
 //! | `plimsoll.locks.{name}` | the lock is held, or reserved for one who waits | `holder`, `owner`, `since`; `metadata` if given; `token` once it was renewed; `reserved` |
-//! | `plimsoll.lock-queues.{name}` | somebody may be waiting | none |
+//! | `plimsoll.lock-lines.{name}` | somebody may stand in line | none |
 //! | `plimsoll.lock-waiters.{bytes of name}.{name}.{ticket}.{holder}` | this one is waiting | `holder`, `owner` |
 //!
-//! All have a time to live. A lock's own record is written by its holder alone, and by whoever
-//! takes it away; so until the first renewal its revision is the token.
+//! All have a time to live. One whose time to live was taken away never ends. A lock's own record is
+//! written by its holder alone, and by whoever takes it away; so until the first renewal its revision
+//! is the token.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::record::{Fields, Record, integer};
-use plimsoll_core::store::Put;
+use plimsoll_core::store::{Commit, Guard, Merge, Put, Write};
 use plimsoll_core::{Error, Invalid, Key, Name, Prefix, RequestId, Result, Revision};
 use plimsoll_core::{Timestamp, Token};
 
 pub(super) const LOCKS: &str = "plimsoll.locks.";
-const QUEUES: &str = "plimsoll.lock-queues.";
+const LINES: &str = "plimsoll.lock-lines.";
 const WAITERS: &str = "plimsoll.lock-waiters.";
 
-pub(super) const HOLDER: &str = "holder";
+const HOLDER: &str = "holder";
 const OWNER: &str = "owner";
 const SINCE: &str = "since";
 const METADATA: &str = "metadata";
 const TOKEN: &str = "token";
-pub(super) const RESERVED: &str = "reserved";
+const RESERVED: &str = "reserved";
 
 /// The keys of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     pub(super) name: Name,
     pub(super) lock: Key,
-    pub(super) queue: Key,
+    pub(super) line: Key,
 }
 
 impl Keys {
     pub(super) fn of(name: Name) -> Result<Self, Invalid> {
         Ok(Self {
             lock: Key::new(format!("{LOCKS}{name}"))?,
-            queue: Key::new(format!("{QUEUES}{name}"))?,
+            line: Key::new(format!("{LINES}{name}"))?,
             name,
         })
     }
@@ -64,6 +65,39 @@ impl Keys {
             holder.0
         ))
     }
+
+    /// Only if this one has the lock, or it is reserved for it.
+    pub(super) fn is_for(&self, holder: Holder) -> Result<Guard, Invalid> {
+        let field = Name::new(HOLDER)?;
+        let holder = Some(holder.bytes());
+        Ok(Guard::Field(self.lock.clone(), field, holder))
+    }
+
+    /// Only if this one has the lock. Not if it is only reserved: a place in the line that is
+    /// written late may be that of one who has had its turn.
+    pub(super) fn held_by(&self, holder: Holder) -> Result<[Guard; 2], Invalid> {
+        let reserved = Name::new(RESERVED)?;
+        let not_reserved = Guard::Field(self.lock.clone(), reserved, None);
+        Ok([self.is_for(holder)?, not_reserved])
+    }
+
+    /// Prolongs the lock. The first renewal carries the token: the revision does not tell it any
+    /// more afterwards.
+    pub(super) fn renewal(
+        &self,
+        holder: Holder,
+        ttl: Duration,
+        token: Option<Token>,
+    ) -> Result<Commit, Invalid> {
+        let mut commit = Commit::new();
+        commit.guards.extend(self.held_by(holder)?);
+        if let Some(token) = token {
+            let field = (Name::new(TOKEN)?, Bytes::from(token.to_string()));
+            let merge = Merge::new(self.lock.clone()).set(Fields::from([field]));
+            commit = commit.write(Write::Merge(merge));
+        }
+        Ok(commit.write(Write::Touch(self.lock.clone(), Some(ttl))))
+    }
 }
 
 /// Names one acquisition. Whoever takes a lock makes it, so that one who did not hear the answer
@@ -72,7 +106,7 @@ impl Keys {
 pub(super) struct Holder(pub(super) RequestId);
 
 impl Holder {
-    pub(super) fn bytes(self) -> Bytes {
+    fn bytes(self) -> Bytes {
         Bytes::from(self.0.to_string())
     }
 
@@ -115,10 +149,28 @@ impl Stored {
             owner: owner(record)?,
             metadata: record.field(METADATA).cloned(),
             since,
-            until: (record.expires_at).ok_or_else(|| unreadable(record, "expires_at"))?,
+            until: record.expires_at.unwrap_or(Timestamp::MAX),
             token: Token::new(token),
             reserved: record.field(RESERVED).is_some(),
             revision: record.revision,
+        })
+    }
+}
+
+/// One who stands in line.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) place: Key,
+    pub(super) holder: Holder,
+    owner: String,
+}
+
+impl Waiter {
+    pub(super) fn read(record: &Record) -> Result<Self> {
+        Ok(Self {
+            place: record.key.clone(),
+            holder: Holder::of(record)?,
+            owner: owner(record)?,
         })
     }
 }
@@ -143,11 +195,11 @@ pub(super) fn held(
 /// The record of a lock that only this one may take.
 pub(super) fn reserved(
     keys: &Keys,
-    waiter: &Record,
+    waiter: &Waiter,
     since: Timestamp,
     ttl: Duration,
-) -> Result<Put> {
-    let mut put = held(keys, Holder::of(waiter)?, &owner(waiter)?, None, since, ttl)?;
+) -> Result<Put, Invalid> {
+    let mut put = held(keys, waiter.holder, &waiter.owner, None, since, ttl)?;
     put.fields
         .insert(Name::new(RESERVED)?, Bytes::from_static(b"1"));
     Ok(put)
@@ -159,14 +211,6 @@ pub(super) fn about(holder: Holder, owner: &str) -> Result<Fields, Invalid> {
         (Name::new(HOLDER)?, holder.bytes()),
         (Name::new(OWNER)?, Bytes::from(owner.to_owned())),
     ]))
-}
-
-/// The token as a field, for readers: renewals move the revision.
-pub(super) fn token(token: Token) -> Result<Fields, Invalid> {
-    Ok(Fields::from([(
-        Name::new(TOKEN)?,
-        Bytes::from(token.to_string()),
-    )]))
 }
 
 fn owner(record: &Record) -> Result<String> {

@@ -1,8 +1,8 @@
 //! Tells those who wait for locks, or look at them, that something has changed.
 //!
-//! One for each engine follows the history of all locks, as long as somebody waits: woken by the
-//! store's hints, and once a second without any. Those who wait look by themselves once a second,
-//! too: a lock that expires tells nobody.
+//! One for each engine follows the history of these locks, as long as somebody waits. It is woken by
+//! the store's hints, and looks by itself once a second where hints of other processes do not
+//! arrive. A lock that expires tells nobody: those who wait look by themselves when it ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,19 @@ use std::time::Duration;
 use plimsoll_core::change::{Change, Interest};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{Changes, Start};
-use plimsoll_core::{Error, Key, Position, Prefix, Result, Store};
+use plimsoll_core::wake::Listener;
+use plimsoll_core::{Error, Key, Limits, Position, Prefix, Result, Store, Timestamp};
 use tokio::sync::Notify;
 
+use super::decide::POLL;
 use super::stored::{Holder, LOCKS};
 use crate::Engine;
 use crate::spawn::Spawner;
 
-/// How long anybody waits for a hint.
-pub(super) const POLL: Duration = Duration::from_secs(1);
 /// How many changes are read at once.
 const CHANGES_MAX: usize = 1_000;
+/// Up to how many locks the store is asked for by name, so that it leaves out all others.
+const NAMED_MAX: usize = 16;
 
 /// Who wants to hear of which lock.
 #[derive(Debug, Default)]
@@ -41,7 +43,22 @@ struct Watchers {
 struct Watcher {
     /// Hears of what ends, and of what is for this one; `None`: of everything.
     for_one: Option<Holder>,
-    ring: Arc<Notify>,
+    bell: Arc<Bell>,
+}
+
+/// How one who watches is told.
+#[derive(Debug, Default)]
+struct Bell {
+    news: Mutex<Option<News>>,
+    ring: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum News {
+    /// There may be something to see.
+    Look,
+    /// Another has it now, until then.
+    Until(Timestamp),
 }
 
 /// One who wants to hear of a lock. Dropping it ends that.
@@ -50,20 +67,21 @@ pub(super) struct Watching {
     watch: Arc<Watch>,
     lock: Key,
     number: u64,
-    ring: Arc<Notify>,
+    bell: Arc<Bell>,
+    engine: Engine,
 }
 
 impl Watching {
     /// Enters one who wants to hear, and follows the history from now on if nobody does.
     pub(super) fn register(engine: &Engine, lock: Key, for_one: Option<Holder>) -> Self {
         let watch = engine.room().watch.clone();
-        let ring = Arc::new(Notify::new());
+        let bell = Arc::new(Bell::default());
         let mut watchers = watch.watchers();
         let number = watchers.registered;
         watchers.registered += 1;
         let watcher = Watcher {
             for_one,
-            ring: ring.clone(),
+            bell: bell.clone(),
         };
         let of_lock = watchers.by_lock.entry(lock.clone()).or_default();
         of_lock.insert(number, watcher);
@@ -76,17 +94,28 @@ impl Watching {
             watch,
             lock,
             number,
-            ring,
+            bell,
+            engine: engine.clone(),
         }
     }
 
-    /// Waits until there may be something to see.
-    pub(super) async fn changed(&self, engine: &Engine) {
-        // In this order, so that a simulation runs the same way again.
-        tokio::select! {
-            biased;
-            () = self.ring.notified() => {}
-            () = engine.clock().sleep(POLL) => {}
+    /// Waits until there may be something to see of a lock that ends then if it is held, but not
+    /// longer than this moment of the monotonic clock.
+    pub(super) async fn changed(&self, mut until: Option<Timestamp>, latest: Duration) {
+        let clock = self.engine.clock();
+        loop {
+            let look = self.engine.room().next_look(clock.now(), until);
+            let wait = look.min(latest.saturating_sub(clock.monotonic()));
+            // In this order, so that a simulation runs the same way again.
+            let news = tokio::select! {
+                biased;
+                news = self.bell.next() => news,
+                () = clock.sleep(wait) => News::Look,
+            };
+            match news {
+                News::Look => return,
+                News::Until(later) => until = Some(later),
+            }
         }
     }
 }
@@ -106,6 +135,28 @@ impl Drop for Watching {
     }
 }
 
+impl Bell {
+    fn tell(&self, news: News) {
+        let mut kept = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever is to look sees until when as well.
+        if !matches!(*kept, Some(News::Look)) {
+            *kept = Some(news);
+        }
+        drop(kept);
+        self.ring.notify_one();
+    }
+
+    async fn next(&self) -> News {
+        loop {
+            let news = (self.news.lock().unwrap_or_else(PoisonError::into_inner)).take();
+            match news {
+                Some(news) => return news,
+                None => self.ring.notified().await,
+            }
+        }
+    }
+}
+
 impl Watch {
     fn watchers(&self) -> MutexGuard<'_, Watchers> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,20 +169,41 @@ impl Watch {
         watchers.followed
     }
 
-    fn ring(&self, lock: &Key, now_for: Option<Holder>) {
+    /// Tells that a lock has ended, or of its holder and until when.
+    fn ring(&self, lock: &Key, now_for: Option<(Holder, Timestamp)>) {
         let watchers = self.watchers();
         let of_lock = watchers.by_lock.get(lock).into_iter();
         for watcher in of_lock.flat_map(BTreeMap::values) {
-            if watcher.for_one.is_none() || now_for.is_none() || watcher.for_one == now_for {
-                watcher.ring.notify_one();
+            watcher.bell.tell(match (now_for, watcher.for_one) {
+                (Some((holder, until)), Some(one)) if holder != one => News::Until(until),
+                _ => News::Look,
+            });
+        }
+    }
+
+    /// Lets all look by themselves who came with this number or later.
+    fn ring_since(&self, first: u64) {
+        for of_lock in self.watchers().by_lock.values() {
+            for (_, watcher) in of_lock.range(first..) {
+                watcher.bell.tell(News::Look);
             }
         }
     }
 
-    fn ring_all(&self) {
-        for watcher in self.watchers().by_lock.values().flat_map(BTreeMap::values) {
-            watcher.ring.notify_one();
-        }
+    /// What to read of the history: the few locks that are watched or all, and the number of the
+    /// next who comes.
+    fn interests(&self, limits: &Limits) -> Result<(Vec<Interest>, u64)> {
+        let watchers = self.watchers();
+        let named = watchers.by_lock.len() <= NAMED_MAX.min(limits.lanes_max);
+        let prefixes: Result<Vec<_>, _> = match named {
+            // Each may be the beginning of others, whose changes ring for nobody.
+            true => (watchers.by_lock.keys().map(Key::as_str))
+                .map(Prefix::new)
+                .collect(),
+            false => Prefix::new(LOCKS).map(|all| vec![all]),
+        };
+        let interests = prefixes?.into_iter().map(Interest::Records).collect();
+        Ok((interests, watchers.registered))
     }
 }
 
@@ -156,32 +228,40 @@ async fn follow(watch: Arc<Watch>, engine: Engine) {
                 continue;
             }
         }
+        let look = engine.room().next_look(engine.clock().now(), None);
         tokio::select! {
             biased;
             () = watch.changed.notified() => {}
-            _ = hints.next() => {}
-            () = engine.clock().sleep(POLL) => {}
+            () = told_of_history(&mut hints) => {}
+            () = engine.clock().sleep(look) => {}
         }
     }
     end.0 = None;
 }
 
+async fn told_of_history(hints: &mut Listener) {
+    while !hints.next().await.history {}
+}
+
 /// Reads one page. Answers whether there is more to do at once.
 async fn turn(watch: &Watch, store: &dyn Store, place: &mut Option<Position>) -> Result<bool> {
+    let (interests, came) = watch.interests(store.limits())?;
     let changes = Changes {
         start: place.map_or(Start::Newest, Start::After),
-        // All locks, not those that are watched: one who comes while this is read misses nothing.
-        interests: vec![Interest::Records(Prefix::new(LOCKS)?)],
+        interests,
         limit: CHANGES_MAX.min(store.limits().page_max),
     };
     let page = store.changes(changes).await?;
-    if place.replace(page.next).is_none() {
-        // What happened before this place is not read: let everybody look.
-        watch.ring_all();
-    }
+    // What happened before this place is not read, nor what was not asked for.
+    let unread = if place.is_some() { came } else { 0 };
+    *place = Some(page.next);
+    watch.ring_since(unread);
     for change in page.entries.iter().flat_map(|entry| &entry.changes) {
         match change {
-            Change::Put(record) => watch.ring(&record.key, Holder::of(record).ok()),
+            Change::Put(record) => {
+                let holder = Holder::of(record).ok();
+                watch.ring(&record.key, holder.zip(record.expires_at));
+            }
             Change::Removed { key, .. } => watch.ring(key, None),
             Change::Task(_) | Change::Group { .. } => {}
         }

@@ -167,9 +167,8 @@ impl Profile {
         max_concurrent: usize,
         stale_after: Duration,
     ) -> Self {
-        let system = rustix::system::uname();
         Self {
-            hostname: system.nodename().to_string_lossy().into_owned(),
+            hostname: crate::process::host(),
             version,
             pid: std::process::id(),
             queues: lanes.iter().map(|lane| lane.queue.clone()).collect(),

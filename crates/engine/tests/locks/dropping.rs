@@ -101,10 +101,9 @@ async fn whoever_is_dropped_before_the_answer_leaves_nothing_behind() -> Result<
         drop(guard);
         w.settle().await;
         let left = w.records().await;
-        let queue = |record: &plimsoll_core::record::Record| {
-            record.key.as_str() == "plimsoll.lock-queues.a"
-        };
-        assert!(left.iter().all(queue), "after {commits}: {left:?}");
+        let line =
+            |record: &plimsoll_core::record::Record| record.key.as_str() == "plimsoll.lock-lines.a";
+        assert!(left.iter().all(line), "after {commits}: {left:?}");
         a.locks.lock("a").try_acquire().await?.release().await?;
         w.pass(seconds(30.0)).await;
         assert_eq!(w.records().await, []);
@@ -125,6 +124,50 @@ async fn a_release_that_is_dropped_halfway_is_finished_in_the_background() -> Re
     releasing.abort();
     a.spy.answer_again();
     assert!(w.soon(waiting).await?.is_held());
+    Ok(())
+}
+
+/// Holder and first in line are gone. Who comes then is not served before those who wait.
+#[tokio::test]
+async fn when_a_holder_dies_the_first_in_line_comes_before_a_newcomer() -> Result<()> {
+    let w = World::new();
+    let [a, b, c, d] = [1, 2, 3, 4].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").ttl(seconds(10.0)).acquire().await?;
+    let first = b.waits("a", "bob");
+    w.settle().await;
+    let second = c.waits("a", "cy");
+    w.settle().await;
+    a.cut_off();
+    drop(guard);
+    // Before anybody else had a moment to run.
+    w.clock.advance(seconds(10.0));
+    let refused = d.locks.lock("a").try_acquire().await.unwrap_err();
+    assert!(refused.to_string().starts_with("lock a is held by bob"));
+    assert!(d.locks.get("a").await?.unwrap().reserved);
+    let newcomer = d.waits("a", "dee");
+    let guard = w.soon(first).await?;
+    assert!(!second.is_finished() && !newcomer.is_finished());
+    guard.release().await?;
+    w.soon(second).await?.release().await?;
+    assert!(w.soon(newcomer).await?.is_held());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_line_in_which_all_have_died_is_passed_in_two_seconds_each() -> Result<()> {
+    let w = World::new();
+    let [a, b, c, d] = [1, 2, 3, 4].map(|seed| w.process(seed));
+    let guard = a.locks.lock("a").ttl(seconds(10.0)).acquire().await?;
+    let _dead = b.waits("a", "bob");
+    w.settle().await;
+    let _dead = c.waits("a", "cy");
+    w.settle().await;
+    [&a, &b, &c].iter().for_each(|dead| dead.cut_off());
+    drop(guard);
+    w.pass(seconds(10.0)).await;
+    let (took, guard) = w.time(d.waits("a", "dee")).await;
+    assert_eq!(took, seconds(4.0));
+    assert!(guard?.is_held());
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::decorate::{Fault, FaultPlan, Method};
 use plimsoll_core::store::{Commit, Guard, Put, Write};
 use plimsoll_core::{Result, StoreExt};
 use plimsoll_engine::locks::LockGuard;
 
+use crate::wire::Wire;
 use crate::world::{Process, TTL, World, code, seconds};
 
 struct Scene {
@@ -166,6 +167,33 @@ async fn every_verb_is_repeated_safely() -> Result<()> {
             let left = scene.b.locks.lock("a").try_acquire().await;
             assert!(left.is_ok(), "{name}, {fault:?}: {left:?}");
         }
+    }
+    Ok(())
+}
+
+/// The first copy of a commit arrives when its second was made, and everything is over.
+#[tokio::test]
+async fn a_commit_that_arrives_late_leaves_nothing_behind() -> Result<()> {
+    // The one that takes the lock, and the one that takes a place in the line: after one that is
+    // refused, and the ticket.
+    for nth in [1, 3] {
+        let (w, wire) = (World::new(), Wire::default());
+        let (a, b) = (w.process(1), w.process_over(2, FaultPlan::none(), &wire));
+        let other = match nth {
+            1 => None,
+            _ => Some(a.locks.lock("a").acquire().await?),
+        };
+        wire.hold_up(nth);
+        let waiting = b.waits("a", "bob");
+        w.settle().await;
+        if let Some(other) = other {
+            other.release().await?;
+        }
+        w.soon(waiting).await?.release().await?;
+        let before = w.records().await;
+        assert!(before.len() <= 1, "a line may be left: {before:?}");
+        assert_eq!(wire.arrive(w.store().as_ref()).await, 1);
+        assert_eq!(w.records().await, before, "{nth}");
     }
     Ok(())
 }

@@ -13,5 +13,7 @@ mod renewal;
 mod sqlite;
 mod taking;
 mod tokens;
+mod unreadable;
 mod uses;
+mod wire;
 mod world;

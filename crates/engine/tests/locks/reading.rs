@@ -6,7 +6,7 @@ use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::Method;
 use plimsoll_engine::locks::LockState;
 
-use crate::world::{TTL, World, seconds};
+use crate::world::{TTL, World, seconds, spawn};
 
 #[tokio::test]
 async fn a_lock_shows_who_has_it_since_when_until_when_and_who_waits() -> Result<()> {
@@ -65,6 +65,29 @@ async fn breaking_what_nobody_has_answers_so() -> Result<()> {
     assert_eq!(a.locks.break_lock("a").await?.unwrap().token, guard.token());
     assert_eq!(a.locks.break_lock("a").await?, None);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_that_passed_to_another_is_not_broken() -> Result<()> {
+    let w = World::new();
+    let [a, b, c] = [1, 2, 3].map(|seed| w.process(seed));
+    let stuck = a.locks.lock("a").owner("ada").acquire().await?;
+    // It sees who has the lock, and then looks for who waits.
+    b.spy.hold_calls(Method::Scan);
+    let breaking = spawn({
+        let locks = b.locks.clone();
+        async move { locks.break_lock("a").await }
+    });
+    w.settle().await;
+    stuck.release().await?;
+    let guard = c.locks.lock("a").owner("cy").acquire().await?;
+    b.spy.let_go();
+    let refused = w.soon(breaking).await.unwrap_err();
+    assert!(
+        refused.to_string().starts_with("lock a is held by cy"),
+        "{refused}"
+    );
+    guard.release().await
 }
 
 #[tokio::test]

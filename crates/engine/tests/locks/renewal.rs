@@ -237,6 +237,60 @@ async fn work_under_a_lock_is_stopped_when_the_lock_is_lost() -> Result<()> {
     Ok(())
 }
 
+/// The process is frozen in the middle of the work, and nobody can be asked afterwards.
+#[tokio::test]
+async fn work_that_ends_when_the_lock_was_lost_says_so_although_nobody_answers() -> Result<()> {
+    let w = World::new();
+    let a = w.process(1);
+    for (frozen, answer) in [(20.0, Ok(())), (60.0, Err("lock_not_held"))] {
+        let with = a.locks.with("a", async |_| {
+            w.clock.advance(seconds(frozen));
+            a.cut_off();
+        });
+        let answered = with.await.map_err(|error| error.code());
+        assert_eq!(answered, answer, "after {frozen} s");
+        a.plan.calm();
+        w.pass(seconds(60.0)).await;
+    }
+    // The store is asked if it can be: when the lock was late to be renewed, but still there.
+    let with = a.locks.with("a", async |_| w.clock.advance(seconds(28.0)));
+    with.await
+}
+
+#[tokio::test]
+async fn work_under_a_guard_is_stopped_when_the_lock_is_lost() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let guard = a.locks.lock("a").try_acquire().await?;
+    let clock = w.clock.clone();
+    let work = spawn(guard.run(async move { clock.sleep(seconds(3_600.0)).await }));
+    b.locks.break_lock("a").await?.unwrap();
+    let (took, answer) = w.time(work).await;
+    assert_eq!(took, seconds(15.0));
+    assert_eq!(code(answer), "lock_not_held");
+    Ok(())
+}
+
+/// The runtime that renews is gone; whoever works on another is told by the clock.
+#[test]
+fn a_lock_that_nobody_renews_any_more_is_lost() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    };
+    let w = World::new();
+    let a = w.process(1);
+    let gone = runtime();
+    let guard = gone.block_on(a.locks.lock("a").acquire()).unwrap();
+    drop(gone);
+    let (took, ()) = runtime().block_on(async {
+        let lost = spawn(guard.tenure().lost());
+        w.time(lost).await
+    });
+    assert_eq!(took, seconds(27.0));
+}
+
 #[tokio::test]
 async fn work_under_a_lock_answers_and_releases() -> Result<()> {
     let w = World::new();

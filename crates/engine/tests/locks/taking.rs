@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_core::decorate::Method;
+use plimsoll_core::decorate::{FaultPlan, Method};
 use plimsoll_core::{Error, Result};
 
+use crate::wire::Wire;
 use crate::world::{TTL, World, code, seconds, spawn};
 
 #[tokio::test]
@@ -36,6 +37,14 @@ async fn a_lock_that_is_taken_says_who_has_it_and_until_when() -> Result<()> {
             "lock nightly is held by ada until 2030-01-01T00:00:30Z"
         );
     }
+    // Who does not say is called by its host and process.
+    let nameless = a.locks.lock("b").try_acquire().await?;
+    let owner = b.locks.get("b").await?.unwrap().owner;
+    assert!(
+        owner.ends_with(&format!(" ({})", std::process::id())),
+        "{owner}"
+    );
+    nameless.release().await?;
     // One who was only refused has nothing to clean up.
     w.settle().await;
     assert_eq!(b.spy.calls(Method::Commit), 1);
@@ -58,11 +67,15 @@ async fn bad_input_names_the_field_and_the_limit_and_writes_nothing() -> Result<
         (lock("a\0"), "lock: contains a NUL character"),
         (
             lock("a").ttl(Duration::ZERO),
-            "ttl: 0ns is not between 1ms and 604800s",
+            "ttl: 0ns is not between 1s and 604800s",
+        ),
+        (
+            lock("a").ttl(Duration::from_millis(999)),
+            "ttl: 999ms is not between 1s and 604800s",
         ),
         (
             lock("a").ttl(Duration::from_secs(604_801)),
-            "ttl: 604801s is not between 1ms and 604800s",
+            "ttl: 604801s is not between 1s and 604800s",
         ),
         (
             lock("a").owner(long.clone()),
@@ -120,13 +133,15 @@ async fn waiting_ends_when_its_time_is_over_and_leaves_nothing_behind() -> Resul
     let w = World::new();
     let (a, b) = (w.process(1), w.process(2));
     let guard = a.locks.lock("a").owner("ada").acquire().await?;
-    let lock = b.locks.lock("a");
-    let late = spawn(async move { lock.acquire_within(seconds(5.0)).await });
-    let (took, answer) = w.time(late).await;
+    let (lock, others) = (b.locks.lock("a"), a.locks.clone());
+    let late = spawn(async move {
+        let answer = lock.acquire_within(seconds(5.0)).await;
+        // When it is answered, the place in the line is given up.
+        (answer, others.get("a").await.unwrap().unwrap().waiting)
+    });
+    let (took, (answer, waiting)) = w.time(late).await;
     assert_eq!(took, seconds(5.0));
-    assert_eq!(code(answer), "lock_not_acquired");
-    w.settle().await;
-    assert_eq!(a.locks.get("a").await?.unwrap().waiting, 0);
+    assert_eq!((code(answer), waiting), ("lock_not_acquired", 0));
     guard.release().await?;
     assert!(a.locks.get("a").await?.is_none());
     Ok(())
@@ -147,6 +162,36 @@ async fn waiting_with_a_limit_ends_when_the_lock_is_free() -> Result<()> {
     Ok(())
 }
 
+/// The store hangs at once, or after it was seen who has the lock; or it is away.
+#[tokio::test]
+async fn waiting_ends_in_time_also_when_the_store_does_not_answer() -> Result<()> {
+    for seen in [false, true] {
+        for hangs in [false, true] {
+            let (w, wire) = (World::new(), Wire::default());
+            let (a, b) = (w.process(1), w.process_over(2, FaultPlan::none(), &wire));
+            let _guard = a.locks.lock("a").owner("ada").acquire().await?;
+            let lock = b.locks.lock("a");
+            let late = spawn(async move { lock.acquire_within(seconds(5.0)).await });
+            if seen {
+                w.pass(seconds(1.0)).await;
+            }
+            match hangs {
+                true => wire.hang(),
+                false => b.cut_off(),
+            }
+            let (took, answer) = w.time(late).await;
+            assert!(took <= seconds(7.0), "{seen} {hangs}: {took:?}");
+            let told = if seen {
+                "lock_not_acquired"
+            } else {
+                "unavailable"
+            };
+            assert_eq!(code(answer), told, "{hangs}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_closed_store_ends_every_wait() -> Result<()> {
     let w = World::new();
@@ -156,7 +201,7 @@ async fn a_closed_store_ends_every_wait() -> Result<()> {
     w.settle().await;
     b.engine.store().close().await?;
     let (took, answer) = w.time(waiting).await;
-    assert!(took <= seconds(1.0));
+    assert!(took <= seconds(15.0), "{took:?}");
     assert_eq!(answer.unwrap_err(), Error::Closed);
     assert_eq!(code(b.locks.lock("b").try_acquire().await), "closed");
     Ok(())

@@ -17,6 +17,8 @@ use plimsoll_engine::{Engine, Locks};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::wire::Wire;
+
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn seconds(seconds: f64) -> Duration {
@@ -54,9 +56,15 @@ impl World {
     }
 
     pub(crate) fn process_with(&self, seed: u64, plan: FaultPlan) -> Process {
+        self.process_over(seed, plan, &Wire::default())
+    }
+
+    /// Another process, whose way to the store is this wire.
+    pub(crate) fn process_over(&self, seed: u64, plan: FaultPlan, wire: &Wire) -> Process {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let spy = Spy::default();
-        let faulty = Decorated::new(self.store(), Faults::new(plan.clone(), clock.clone()));
+        let far = wire.around(self.store());
+        let faulty = Decorated::new(far, Faults::new(plan.clone(), clock.clone()));
         let store = Decorated::new(Arc::new(faulty), spy.clone());
         let ids = Ids::seeded(seed, clock.clone());
         let engine = Engine::with(Arc::new(store), clock, ids);
@@ -173,11 +181,14 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(future)
 }
 
-/// Counts calls, and holds back answers to commits when asked to.
+type Gate = Arc<Semaphore>;
+
+/// Counts calls, and holds back answers to commits, or calls of a method, when asked to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spy {
     calls: Arc<Mutex<BTreeMap<Method, u64>>>,
-    gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
+    gate: Arc<Mutex<Option<Gate>>>,
+    held: Arc<Mutex<Option<(Method, Gate)>>>,
 }
 
 impl Spy {
@@ -202,6 +213,19 @@ impl Spy {
     }
 }
 
+impl Spy {
+    /// Calls of this method do not leave the process from now on until they may go.
+    pub(crate) fn hold_calls(&self, method: Method) {
+        *self.held.lock().unwrap() = Some((method, Arc::new(Semaphore::new(0))));
+    }
+
+    pub(crate) fn let_go(&self) {
+        if let Some((_, gate)) = self.held.lock().unwrap().take() {
+            gate.close();
+        }
+    }
+}
+
 impl Around for Spy {
     async fn around<T, C, F>(&self, method: Method, call: C) -> Result<T>
     where
@@ -210,6 +234,11 @@ impl Around for Spy {
         F: Future<Output = Result<T>> + Send,
     {
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
+        let held = self.held.lock().unwrap().clone();
+        if let Some((_, gate)) = held.filter(|(held, _)| *held == method) {
+            // Closed when calls may go.
+            gate.acquire().await.map(drop).ok();
+        }
         let answer = call().await;
         let gate = self.gate.lock().unwrap().clone();
         if let Some(gate) = gate.filter(|_| method == Method::Commit) {
