@@ -167,8 +167,9 @@ impl Context {
         self.hold().engine()
     }
 
-    /// Whether the lease can still be relied upon, by this worker's own clock. It asks nobody, so
-    /// it is cheap: ask before every step that others will see.
+    /// Whether the lease can still be relied upon, by this worker's own monotonic clock, which on
+    /// Linux goes on while the machine is suspended. It asks nobody, so it is cheap: ask before every
+    /// step that others will see.
     pub fn still_mine(&self) -> bool {
         self.inner.lease.lasts(Duration::ZERO, self.engine())
     }

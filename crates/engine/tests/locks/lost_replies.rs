@@ -3,13 +3,15 @@
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::{Fault, FaultPlan, Method};
 use plimsoll_core::store::{Commit, Guard, Put, Write};
 use plimsoll_core::{Result, StoreExt};
 use plimsoll_engine::locks::LockGuard;
+use plimsoll_engine::tasks::Retries;
 
 use crate::wire::Wire;
-use crate::world::{Process, TTL, World, code, seconds};
+use crate::world::{Process, TTL, World, code, seconds, spawn};
 
 struct Scene {
     w: World,
@@ -265,4 +267,24 @@ async fn who_took_a_lock_without_hearing_of_it_relies_on_it_only_once_it_is_sure
     w.pass(seconds(10.0)).await;
     assert!(guard.is_held());
     guard.release().await
+}
+
+#[tokio::test]
+async fn who_hears_late_that_it_took_a_lock_does_not_rely_on_it_for_too_long() -> Result<()> {
+    let w = World::new();
+    let (a, b) = (w.process(1), w.process(2));
+    let slow = Retries {
+        first: seconds(20.0),
+        cap: seconds(20.0),
+        ..Retries::default()
+    };
+    let lock = a.locks.clone().with_retries(slow).lock("a");
+    a.plan.next(Method::Commit, Fault::ErrorAfter);
+    let (took, guard) = w.time(spawn(async move { lock.acquire().await })).await;
+    assert!(took >= seconds(10.0), "asked again after {took:?}");
+    a.cut_off();
+    w.time(spawn(guard?.tenure().lost())).await;
+    let left = b.locks.get("a").await?.unwrap().until.since(w.clock.now());
+    assert_eq!(left, seconds(3.0));
+    Ok(())
 }

@@ -1,5 +1,8 @@
-//! Locks in a file, between handles that share nothing else, as processes do.
+//! Locks in a file, between handles that share nothing else, as processes do, and between processes.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use plimsoll_core::{Namespace, Result};
@@ -9,12 +12,16 @@ use plimsoll_store_sqlite::{Config, Sqlite};
 use crate::contention::Treasure;
 use crate::world::{code, spawn};
 
+async fn process(folder: &Path) -> Result<Locks> {
+    let sqlite = Sqlite::open(Config::new(folder.join("locks.db")))?;
+    let store = sqlite.namespace(Namespace::new("test")?).await?;
+    Ok(Engine::new(Arc::new(store)).locks())
+}
+
 async fn processes(folder: &tempfile::TempDir, count: usize) -> Result<Vec<Locks>> {
     let mut processes = Vec::new();
     for _ in 0..count {
-        let sqlite = Sqlite::open(Config::new(folder.path().join("locks.db")))?;
-        let store = sqlite.namespace(Namespace::new("test")?).await?;
-        processes.push(Engine::new(Arc::new(store)).locks());
+        processes.push(process(folder.path()).await?);
     }
     Ok(processes)
 }
@@ -60,4 +67,55 @@ async fn one_who_waits_in_another_process_is_next_although_the_holder_is_greedy(
     guard.release().await?;
     assert!(processes[0].lock("a").try_acquire().await.is_ok());
     Ok(())
+}
+
+/// In which folder a child finds the file.
+const FOLDER: &str = "PLIMSOLL_TEST_LOCKS";
+const VISITS: u64 = 25;
+
+/// The test program runs itself again, for what these processes do.
+#[test]
+fn two_processes_come_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let children = [(); 2].map(|()| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sqlite::a_process", "--ignored"])
+            .env(FOLDER, folder.path())
+            .spawn()
+            .unwrap()
+    });
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let (visits, _) = found(&folder.path().join("treasure"));
+    assert_eq!(visits, 2 * VISITS);
+}
+
+#[tokio::test]
+#[ignore = "a part of another test"]
+async fn a_process() -> Result<()> {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("the other test says where"));
+    let locks = process(&folder).await?;
+    let (treasure, inside) = (folder.join("treasure"), folder.join("inside"));
+    for _ in 0..VISITS {
+        let visit = locks.with("treasure", async |tenure| {
+            fs::File::create_new(&inside).expect("nobody else is inside");
+            let (visits, before) = found(&treasure);
+            let token = tenure.token().get();
+            assert!(token > before, "{token} after {before}");
+            fs::write(&treasure, format!("{} {token}", visits + 1)).unwrap();
+            fs::remove_file(&inside).unwrap();
+        });
+        visit.await?;
+    }
+    Ok(())
+}
+
+/// How many visits there were, and the token of the last one.
+fn found(treasure: &Path) -> (u64, u64) {
+    let Ok(text) = fs::read_to_string(treasure) else {
+        return (0, 0);
+    };
+    let (visits, token) = text.split_once(' ').unwrap();
+    (visits.parse().unwrap(), token.parse().unwrap())
 }
