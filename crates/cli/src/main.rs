@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod ask;
 mod bench;
 mod chaos;
 mod client;

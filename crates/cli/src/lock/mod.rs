@@ -1,12 +1,13 @@
-//! `plimsoll lock`: who holds which lock, and commands that run under one.
+//! `plimsoll lock`: who holds which lock, commands that run under one, and taking one away.
 
 mod exec;
 mod run;
+mod take_away;
 
 use clap::{Args, Subcommand};
-use futures::TryStreamExt;
+use futures::StreamExt;
 use plimsoll::locks::LockState;
-use plimsoll::{Name, Timestamp};
+use plimsoll::{Error, Name, Timestamp};
 use serde::Serialize;
 
 use crate::client::{Client, IfMissing, Options};
@@ -34,6 +35,8 @@ enum Verb {
     List,
     /// Runs a command under a lock, and ends with its exit code.
     Run(run::Run),
+    /// Takes a lock away from whoever has it, who is told when it renews it next.
+    Break(take_away::Break),
 }
 
 #[derive(Serialize)]
@@ -67,6 +70,11 @@ impl LockCommand {
     pub(crate) async fn run(self) -> Outcome {
         match self.verb {
             Verb::List => list(&self.options.open(IfMissing::Refuse).await?).await,
+            Verb::Break(taking) => {
+                taking
+                    .run(&self.options.open(IfMissing::Refuse).await?)
+                    .await
+            }
             Verb::Run(run) => run.run(&self.options.open(IfMissing::Create).await?).await,
         }
     }
@@ -75,8 +83,15 @@ impl LockCommand {
 async fn list(client: &Client) -> Outcome {
     let screen = &client.screen;
     let mut locks = client.engine.locks().list_all();
-    let mut held = Vec::new();
-    while let Some(lock) = locks.try_next().await? {
+    let (mut held, mut unreadable) = (Vec::new(), None);
+    while let Some(lock) = locks.next().await {
+        let lock = match lock {
+            Err(error @ Error::Corrupt(_)) => {
+                unreadable = Some(error);
+                continue;
+            }
+            lock => lock?,
+        };
         match screen.json {
             true if !screen.object(&WireLock::from(&lock))? => return Ok(OK),
             true => {}
@@ -85,12 +100,13 @@ async fn list(client: &Client) -> Outcome {
     }
     match (screen.json, held.is_empty()) {
         (true, _) => {}
+        (false, true) if unreadable.is_some() => {}
         (false, true) => screen.note("Nobody holds a lock."),
         (false, false) => {
             say(&table(&held, client.now(), screen))?;
         }
     }
-    Ok(OK)
+    unreadable.map_or(Ok(OK), |error| Err(error.into()))
 }
 
 fn table(locks: &[LockState], now: Timestamp, screen: &Screen) -> String {

@@ -1,6 +1,5 @@
 //! `plimsoll task retry`, `cancel` and `delete`: for tasks that are named, or for all that match.
 
-use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +9,7 @@ use plimsoll::{Result, TaskId};
 use serde::Serialize;
 
 use super::select::Filters;
+use crate::ask;
 use crate::client::Client;
 use crate::exit::{CliError, OK, Outcome, REFUSED, of_error};
 use crate::input::{self, Which};
@@ -277,19 +277,12 @@ fn show_dry_run(client: &Client, found: DryRun) -> Outcome {
 fn confirmed(verb: &Verb, matched: u64) -> Outcome<bool> {
     let (question, _) = verb.names();
     let tasks = count(matched, "task");
-    if !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!(
-            "{tasks} would be acted on, and nobody can be asked: add --yes, or --dry-run to look"
-        )));
-    }
-    eprint!("{question} {tasks}? [y/N] ");
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.map_err(|error| CliError::Input {
-        what: "the answer".into(),
-        error,
-    })?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    let would = format!("{tasks} would be acted on");
+    ask::agreed(
+        &format!("{question} {tasks}?"),
+        &would,
+        "add --yes, or --dry-run to look",
+    )
 }
 
 fn show_report(client: &Client, verb: &Verb, report: &Report) -> Outcome {

@@ -104,6 +104,64 @@ fn when_the_lock_is_lost_all_that_the_command_started_is_ended() {
 }
 
 #[test]
+fn a_lock_is_taken_away_from_whoever_has_it() {
+    let world = World::new();
+    let script = "echo running; exec sleep 600";
+    let options = ["--ttl", "1s", "--owner", "ada"];
+    let (child, _, _) = started(&world, &shell(&options, script));
+    // Nobody can be asked.
+    let refused = world.run(&["lock", "break", "nightly"]).ended(2);
+    assert!(
+        refused
+            .err
+            .contains("this takes away lock nightly from ada"),
+        "{refused:?}"
+    );
+    let taken = world.run(&["lock", "break", "nightly", "--yes"]).ended(0);
+    assert_eq!(taken.err, "Took lock nightly from ada.\n");
+    let said = Said::from(child.wait_with_output().expect("it ends"));
+    said.ended(21);
+    let free = world.run(&["lock", "break", "nightly", "--yes"]).ended(3);
+    assert!(free.err.contains("nobody holds lock nightly"), "{free:?}");
+}
+
+#[test]
+fn a_lock_that_cannot_be_read_is_removed() {
+    let world = World::new();
+    world.run(&shell(&[], "exit 0")).ended(0);
+    world.act(async |engine| {
+        let key = plimsoll::Key::new("plimsoll.locks.nightly")?;
+        let put = plimsoll::store::Put::new(key, plimsoll::record::Fields::new());
+        let write = plimsoll::store::Write::Put(put);
+        plimsoll::StoreExt::write(engine.store().as_ref(), write).await
+    });
+    world.run(&shell(&[], "exit 0")).ended(1);
+    let holds = [
+        "lock",
+        "run",
+        "other",
+        "--",
+        "sh",
+        "-c",
+        "echo held; read line",
+    ];
+    let mut command = world.command(&holds);
+    let mut child = world.start(command.stdin(Stdio::piped()));
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    out.read_line(&mut String::new()).expect("a line");
+    let listed = world.run(&["lock", "list"]).ended(1);
+    assert!(listed.out.contains("other"), "{listed:?}");
+    assert!(
+        listed.err.contains("record plimsoll.locks.nightly"),
+        "{listed:?}"
+    );
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+    world.run(&["lock", "break", "nightly", "--yes"]).ended(0);
+    world.run(&shell(&[], "exit 0")).ended(0);
+}
+
+#[test]
 fn a_signal_is_for_the_command() {
     let world = World::new();
     let script = "trap 'echo asked; exit 9' TERM; echo running; while :; do sleep 0.01; done";
