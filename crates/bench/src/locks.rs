@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll::{Engine, Result};
@@ -52,8 +52,14 @@ pub(crate) fn locks(scale: Scale) -> Vec<Locks> {
 #[derive(Default)]
 struct Shared {
     turns: AtomicU64,
-    /// When the lock was last released.
+    /// When the last holder began to release the lock.
     released: Mutex<Option<Duration>>,
+}
+
+impl Shared {
+    fn released(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Locks {
@@ -98,13 +104,10 @@ async fn call(bench: Bench, work: Locks, number: u64, shared: Arc<Shared>) -> Re
         let began = bench.clock.monotonic();
         let guard = lock.acquire().await?;
         let acquired = bench.clock.monotonic();
-        let released = {
-            let mut released = (shared.released.lock()).unwrap_or_else(PoisonError::into_inner);
-            released.replace(acquired)
-        };
+        // From when the one before began to release it.
+        let released = shared.released().replace(bench.clock.monotonic());
         guard.release().await?;
         match (work.contended, released) {
-            // What was acquired was released at once.
             (true, Some(released)) => latencies.record(acquired.saturating_sub(released)),
             (true, None) => {}
             (false, _) => latencies.record(bench.since(began)),
