@@ -153,7 +153,9 @@ impl Attempt {
     /// That another has it, as far as was seen; otherwise why nothing is seen.
     fn last_seen(&mut self, error: Unavailable) -> Error {
         let now = self.locks().engine.clock().now();
-        match self.seen.take().filter(|stored| stored.until > now) {
+        let me = self.holder;
+        let other = |stored: &Stored| stored.holder != me && stored.until > now;
+        match self.seen.take().filter(other) {
             Some(stored) => not_acquired(&self.keys, stored),
             None => error.into(),
         }

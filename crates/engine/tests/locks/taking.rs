@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::decorate::{FaultPlan, Method};
+use plimsoll_core::decorate::{Fault, FaultPlan, Method};
 use plimsoll_core::{Error, Result};
 
 use crate::wire::Wire;
@@ -189,6 +189,21 @@ async fn waiting_ends_in_time_also_when_the_store_does_not_answer() -> Result<()
             assert_eq!(code(answer), told, "{hangs}");
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_took_a_lock_without_hearing_of_it_is_not_told_that_another_has_it() -> Result<()> {
+    let w = World::new();
+    let a = w.process(1);
+    a.plan.next(Method::Commit, Fault::ErrorAfter);
+    for _ in 0..1_000 {
+        a.plan.next(Method::Commit, Fault::ErrorBefore);
+    }
+    let lock = a.locks.lock("a");
+    let late = spawn(async move { lock.acquire_within(seconds(5.0)).await });
+    let (_, answer) = w.time(late).await;
+    assert_eq!(code(answer), "unavailable");
     Ok(())
 }
 
