@@ -13,7 +13,7 @@ use super::Checker;
 
 pub(crate) const LOCKS: &str = "plimsoll.locks.";
 pub(crate) const WAITERS: &str = "plimsoll.lock-waiters.";
-const QUEUES: &str = "plimsoll.lock-queues.";
+const LINES: &str = "plimsoll.lock-lines.";
 
 /// How often somebody in the line may be passed over by those who came later: those who hand a lock
 /// over may have looked at the line before.
@@ -51,6 +51,7 @@ pub(super) struct Holder {
 /// The time for which somebody had a lock.
 #[derive(Debug, Default)]
 pub(super) struct Term {
+    holder: String,
     /// Who was told that it is theirs.
     pub(super) told: Option<u64>,
     pub(super) ended: Option<(Duration, End)>,
@@ -100,7 +101,7 @@ impl Checker {
                     self.locks.line.insert(record.key.clone(), 0);
                     self.look_at_ttl(record, record.modified_at);
                 }
-                Change::Put(record) if record.key.as_str().starts_with(QUEUES) => {
+                Change::Put(record) if record.key.as_str().starts_with(LINES) => {
                     self.look_at_ttl(record, record.modified_at);
                 }
                 Change::Removed { key, .. } => {
@@ -120,7 +121,11 @@ impl Checker {
             Some(held) if held.id == id && held.token.is_some() && !reserved => {
                 let told = record.field("token").and_then(|token| integer(token));
                 let told = told.and_then(|token| u64::try_from(token).ok());
-                (told != held.token).then(|| format!("was renewed with token {told:?}"))
+                // A call that took it may arrive once more when its time is over, and then what
+                // renewed it before: nobody relies on that.
+                let term = told.and_then(|token| lock.terms.get(&token));
+                let own = term.is_some_and(|term| term.holder == id);
+                (!own).then(|| format!("was renewed with token {told:?}"))
             }
             Some(_) if reserved => {
                 let end = self.given_up(&record.key);
@@ -136,11 +141,15 @@ impl Checker {
             Some(_) | None => {
                 let token = record.revision.get();
                 let highest = lock.terms.last_key_value().map_or(0, |(token, _)| *token);
+                let term = Term {
+                    holder: id.clone(),
+                    ..Term::default()
+                };
+                lock.terms.insert(token, term);
                 lock.holder = Some(Holder {
                     id,
                     token: Some(token),
                 });
-                lock.terms.insert(token, Term::default());
                 self.figures.locks_taken += 1;
                 self.count_taken(&record.key);
                 (token <= highest).then(|| format!("has token {token} after {highest}"))
@@ -225,7 +234,7 @@ impl Checker {
             true => Timestamp::MAX,
             false => self.store_time(),
         };
-        for prefix in [WAITERS, QUEUES] {
+        for prefix in [WAITERS, LINES] {
             for record in self.records(prefix) {
                 self.look_at_ttl(&record, now);
             }
