@@ -179,13 +179,14 @@ impl Worker {
         let presence = self.presence();
         let sweeper = self.sweeper;
         let stopped = self.stop.subscribe();
-        let work = Driver::new(self.parts, false).run(stopped);
-        let sweep = async {
+        // On the heap: both are large, and whoever runs several workers may have a small stack.
+        let work = Box::pin(Driver::new(self.parts, false).run(stopped));
+        let sweep = Box::pin(async {
             match sweeper {
                 Some(sweeper) => sweeper.run().await,
                 None => std::future::pending().await,
             }
-        };
+        });
         let work = async {
             tokio::select! {
                 biased;
