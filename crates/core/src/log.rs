@@ -24,6 +24,32 @@ pub enum Level {
     Error,
 }
 
+impl Level {
+    /// All of them, what matters least first.
+    pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
+
+    /// The word for it: `debug`, `info`, `warn` or `error`.
+    ///
+    /// ```
+    /// use plimsoll_core::log::Level;
+    /// assert_eq!(Level::ALL.map(Level::as_str), ["debug", "info", "warn", "error"]);
+    /// assert_eq!(Level::of("warn"), Some(Level::Warn));
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+
+    /// The level that a word stands for.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == word)
+    }
+}
+
 /// A line to append to the log of a task. Appending the same id again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewLine {

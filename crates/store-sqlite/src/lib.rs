@@ -40,7 +40,7 @@ mod watch;
 mod writer;
 
 pub use config::Config;
-pub use schema::VERSION as SCHEMA_VERSION;
+pub use schema::{VERSION as SCHEMA_VERSION, schema_version};
 pub use store::{Sqlite, SqliteStore};
 
 /// Checks the snippets of the README.

@@ -1,5 +1,6 @@
 //! Opens connections, creates the schema and checks its version.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_core::error::{Applied, Unavailable};
@@ -80,6 +81,23 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
     Ok(connection)
 }
 
+/// The version of the schema that a file has; 0 if nothing was written yet. The file is only read.
+/// To open it as a store brings it up to [`VERSION`].
+///
+/// ```
+/// use plimsoll_store_sqlite::{Config, SCHEMA_VERSION, Sqlite, schema_version};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("plimsoll.db");
+/// Sqlite::open(Config::new(&path))?;
+/// assert_eq!(schema_version(&path)?, SCHEMA_VERSION);
+/// # Ok::<(), plimsoll_core::Error>(())
+/// ```
+pub fn schema_version(path: impl Into<PathBuf>) -> Result<i64> {
+    let connection = open_reader(&Config::new(path))?;
+    check_owner(&connection)?;
+    number(&connection, "user_version")
+}
+
 /// A connection that only reads.
 pub(crate) fn open_reader(config: &Config) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -127,6 +145,11 @@ fn number(connection: &Connection, name: &str) -> Result<i64> {
 
 /// A file that is not empty must be ours, and not newer than we are.
 fn check(connection: &Connection) -> Result<()> {
+    check_owner(connection)?;
+    check_version(connection).map_err(|fault| fault.into_error(Applied::No))
+}
+
+fn check_owner(connection: &Connection) -> Result<()> {
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(failed)?;
@@ -135,7 +158,7 @@ fn check(connection: &Connection) -> Result<()> {
             "the file is a database of another program: choose another path".into(),
         ));
     }
-    check_version(connection).map_err(|fault| fault.into_error(Applied::No))
+    Ok(())
 }
 
 /// The file must not be newer than we are. It can become so while it is open.

@@ -15,7 +15,7 @@ use plimsoll_core::record::fields;
 use plimsoll_core::store::{Claim, Compact, Durability, Ending, Get, Log, Pick, Put, Scan, Write};
 use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
-use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
+use plimsoll_store_sqlite::{Config, SCHEMA_VERSION, Sqlite, SqliteStore, schema_version};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -107,6 +107,29 @@ async fn a_newer_schema_is_refused_with_both_versions() -> Result<()> {
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("99") && text.contains("up to 3"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_version_of_a_file_is_told_without_changing_it() -> Result<()> {
+    let (folder, path) = folder();
+    assert!(matches!(schema_version(&path), Err(Error::Unavailable(_))));
+    assert!(!path.exists(), "who looks makes nothing");
+    std::fs::write(&path, "").expect("a file");
+    assert_eq!(schema_version(&path)?, 0);
+    drop(open(&path).await?);
+    assert_eq!(schema_version(&path)?, SCHEMA_VERSION);
+    for version in [1, 99] {
+        let written = foreign(&path).pragma_update(None, "user_version", version);
+        written.expect("a version");
+        assert_eq!(schema_version(&path)?, version);
+        assert_eq!(schema_version(&path)?, version, "it stays so");
+    }
+    let theirs = folder.path().join("theirs.db");
+    let table = foreign(&theirs).execute_batch("CREATE TABLE theirs (x)");
+    table.expect("a table");
+    let error = schema_version(&theirs).expect_err("not ours");
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
     Ok(())
 }
 

@@ -61,6 +61,43 @@ pub struct DryRun {
     pub sample: Vec<TaskId>,
 }
 
+/// What to do to each task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// See [`Tasks::cancel`].
+    Cancel {
+        /// Why.
+        reason: Option<String>,
+    },
+    /// See [`Tasks::retry_with`].
+    Retry {
+        /// Also those that have failed as often as they may.
+        force: bool,
+    },
+    /// Removes what has ended; the others are refused.
+    Delete,
+    /// Changes how urgent it is.
+    Prioritise(Priority),
+}
+
+impl Verb {
+    fn write(&self, task: TaskId) -> Write {
+        match self {
+            Self::Cancel { reason } => Write::Cancel(Cancel {
+                task,
+                reason: reason.clone(),
+            }),
+            Self::Retry { force } => Write::Retry(Retry {
+                task,
+                force: *force,
+                delay: Duration::ZERO,
+            }),
+            Self::Delete => Write::DeleteTask(task),
+            Self::Prioritise(priority) => Write::Prioritise(task, *priority),
+        }
+    }
+}
+
 /// What a bulk verb did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -133,44 +170,45 @@ impl Bulk {
 
     /// Cancels each: see [`Tasks::cancel`].
     pub async fn cancel(&self, reason: Option<String>) -> Result<Report> {
-        let cancel = |task| {
-            let reason = reason.clone();
-            Write::Cancel(Cancel { task, reason })
-        };
-        self.act(cancel).await
+        self.all(Verb::Cancel { reason }).await
     }
 
     /// Makes each run again: see [`Tasks::retry_with`].
     pub async fn retry(&self, force: bool) -> Result<Report> {
-        let delay = Duration::ZERO;
-        self.act(|task| Write::Retry(Retry { task, force, delay }))
-            .await
+        self.all(Verb::Retry { force }).await
     }
 
     /// Removes each that has ended; the others are refused.
     pub async fn delete(&self) -> Result<Report> {
-        self.act(Write::DeleteTask).await
+        self.all(Verb::Delete).await
     }
 
     /// Changes how urgent each is.
     pub async fn prioritise(&self, priority: Priority) -> Result<Report> {
-        self.act(|task| Write::Prioritise(task, priority)).await
+        self.all(Verb::Prioritise(priority)).await
     }
 
-    async fn act(&self, verb: impl Fn(TaskId) -> Write + Send + Sync) -> Result<Report> {
+    async fn all(&self, verb: Verb) -> Result<Report> {
         let mut report = Report::default();
+        self.act(&verb, &mut report).await?;
+        Ok(report)
+    }
+
+    /// Does it to each, and adds what it did to a report. When this breaks off, the report still says
+    /// what was done until then; to begin again is safe.
+    pub async fn act(&self, verb: &Verb, report: &mut Report) -> Result<()> {
         let mut next = Some(self.begin().await?);
         while let Some(list) = next {
             let page = self.tasks.list(list.clone()).await?;
             // Payloads are not needed any more.
             let found = page.rows.into_iter().map(at).collect();
-            self.act_on(found, &list.filter, &verb, &mut report).await?;
+            self.act_on(found, &list.filter, verb, report).await?;
             next = page.next.map(|cursor| List {
                 cursor: Some(cursor),
                 ..list
             });
         }
-        Ok(report)
+        Ok(())
     }
 
     /// Acts on the tasks of one page.
@@ -178,14 +216,14 @@ impl Bulk {
         &self,
         mut found: Vec<(TaskId, Revision)>,
         filter: &TaskFilter,
-        verb: &(impl Fn(TaskId) -> Write + Send + Sync),
+        verb: &Verb,
         report: &mut Report,
     ) -> Result<()> {
         let ids = self.tasks.engine.ids();
         for _ in 0..ROUNDS_MAX {
             let commits = found.iter().map(|(id, revision)| {
                 let guard = Guard::TaskAt(*id, *revision);
-                Ok(Commit::of(verb(*id)).guard(guard).id(ids.commit()))
+                Ok(Commit::of(verb.write(*id)).guard(guard).id(ids.commit()))
             });
             let answers = self.tasks.commit_all(commits).await;
             let mut moved = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::log::{Level, Line};
-use plimsoll_core::store::{LogPage, Logs};
+use plimsoll_core::store::{Cursor, LogPage, Logs};
 use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Result, StoreExt, TaskId};
 
@@ -46,6 +46,16 @@ impl Tasks {
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
     pub fn follow_logs(&self, task: TaskId, level: Level) -> BoxStream<'static, Result<Line>> {
+        self.follow_logs_after(task, level, None)
+    }
+
+    /// The same, from where a page of [`Tasks::logs`] of this task and level ended.
+    pub fn follow_logs_after(
+        &self,
+        task: TaskId,
+        level: Level,
+        cursor: Option<Cursor>,
+    ) -> BoxStream<'static, Result<Line>> {
         let follower = Follower {
             // From here on nothing is missed: hints come before the first read.
             hints: self.store().wakeups(),
@@ -53,7 +63,7 @@ impl Tasks {
             logs: Logs {
                 task,
                 level,
-                cursor: None,
+                cursor,
                 limit: self.page(),
             },
             seen: false,

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Name, Result, Store};
 
-pub use bulk::{Bulk, DryRun, Report};
+pub use bulk::{Bulk, DryRun, Report, Verb};
 pub use claim::Held;
 pub use hold::{Hold, Renewed, Settlement, attribute};
 pub use job_log::JobLog;

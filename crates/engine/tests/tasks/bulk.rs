@@ -8,7 +8,7 @@ use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::store::{Counts, Selector, TaskFilter};
 use plimsoll_core::task::{Priority, Status};
 use plimsoll_core::{IdempotencyKey, Name, Prefix, Result, TaskId};
-use plimsoll_engine::tasks::{Bulk, Report};
+use plimsoll_engine::tasks::{Bulk, Report, Verb};
 
 use crate::world::{LEASE, World, code, lane};
 
@@ -255,5 +255,31 @@ async fn a_store_that_stays_away_is_told() -> Result<()> {
     let bulk = of_status(&w, Status::Pending);
     assert_eq!(code(bulk.cancel(None).await), "unavailable");
     assert_eq!(bulk.cancel(None).await?.changed, 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_done_before_it_broke_off_is_reported() -> Result<()> {
+    let w = World::new().hasty();
+    submit(&w, 450).await;
+    let (plan, times) = (w.plan.clone(), Arc::new(AtomicU64::new(0)));
+    // The store goes away behind the first page.
+    w.spy.before(move |method| {
+        let (plan, times) = (plan.clone(), times.clone());
+        Box::pin(async move {
+            if method == Method::Commit && times.fetch_add(1, Ordering::Relaxed) == 0 {
+                for _ in 0..5 {
+                    plan.next(Method::List, Fault::ErrorBefore);
+                }
+            }
+        })
+    });
+    let (verb, mut done) = (Verb::Cancel { reason: None }, Report::default());
+    let broken = of_status(&w, Status::Pending).act(&verb, &mut done).await;
+    assert_eq!(code(broken), "unavailable");
+    assert!((1..450).contains(&done.changed), "{done:?}");
+    assert_eq!(count(&w, Status::Cancelled).await?, done.changed);
+    of_status(&w, Status::Pending).act(&verb, &mut done).await?;
+    assert_eq!(done, report(450, 450, 0));
     Ok(())
 }
