@@ -1,10 +1,11 @@
 //! How a command ends: one code for each thing that a script may want to tell apart.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use plimsoll::error::{Conflict, NotFound};
 use plimsoll::task::Status;
-use plimsoll::{Error, Invalid};
+use plimsoll::{Error, Invalid, TaskId};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -64,8 +65,15 @@ pub(crate) enum CliError {
     NoSuch(String),
     #[error(transparent)]
     Plimsoll(#[from] Error),
+    /// Nobody knows whether the task is there: its id makes it safe to submit it again.
+    #[error("task {id}: {error}")]
+    Submit { id: TaskId, error: Error },
     #[error("{0}")]
     Timeout(String),
+    #[error("{0}")]
+    LockNotAcquired(Error),
+    #[error("lock {name} was lost: {what}")]
+    LockLost { name: String, what: &'static str },
     #[error("{what} cannot be read: {error}")]
     Input { what: String, error: std::io::Error },
     #[error("cannot {what}: {error}")]
@@ -101,8 +109,10 @@ impl CliError {
             Self::Usage(_) => USAGE,
             Self::NoStore(_) => UNAVAILABLE,
             Self::NoSuch(_) => NOT_FOUND,
-            Self::Plimsoll(error) => of_error(error),
+            Self::Plimsoll(error) | Self::Submit { error, .. } => of_error(error),
             Self::Timeout(_) => TIMEOUT,
+            Self::LockNotAcquired(_) => LOCK_NOT_ACQUIRED,
+            Self::LockLost { .. } => LOCK_LOST,
             Self::Input { .. } | Self::System { .. } | Self::Output(_) | Self::Json(_) => FAILURE,
         }
     }
@@ -113,8 +123,11 @@ impl CliError {
             Self::Usage(_) => "usage",
             Self::NoStore(_) => "no_store",
             Self::NoSuch(_) => "not_found",
-            Self::Plimsoll(error) => error.code(),
+            Self::Plimsoll(error) | Self::Submit { error, .. } | Self::LockNotAcquired(error) => {
+                error.code()
+            }
             Self::Timeout(_) => "timeout",
+            Self::LockLost { .. } => "lock_lost",
             Self::Input { .. } => "input",
             Self::System { .. } => "system",
             Self::Output(_) | Self::Json(_) => "output",
@@ -125,6 +138,9 @@ impl CliError {
     pub(crate) fn tell(&self, json: bool) -> ExitCode {
         let advice = match self {
             Self::Plimsoll(error) => advice(error),
+            Self::Submit { .. } => {
+                Some("It may be there: submit it again with --id and this id, which does no harm.")
+            }
             _ => None,
         };
         let message = crate::text::clean(&self.to_string());
@@ -134,15 +150,16 @@ impl CliError {
             exit_code: self.exit_code(),
             message,
         };
-        match (json, serde_json::to_string(&told)) {
-            (true, Ok(line)) => eprintln!("{{\"error\":{line}}}"),
+        let text = match (json, serde_json::to_string(&told)) {
+            (true, Ok(line)) => format!("{{\"error\":{line}}}\n"),
             _ => {
-                eprintln!("plimsoll: {}", told.message);
-                if let Some(advice) = advice {
-                    eprintln!("          {advice}");
-                }
+                let advice = advice.map(|advice| format!("          {advice}\n"));
+                let advice = advice.unwrap_or_default();
+                format!("plimsoll: {}\n{advice}", told.message)
             }
-        }
+        };
+        // If nobody listens, the exit code still says it.
+        std::io::stderr().write_all(text.as_bytes()).ok();
         ExitCode::from(told.exit_code)
     }
 }
@@ -222,6 +239,18 @@ mod tests {
             assert_eq!((error.kind(), of_error(&error)), (kind, code));
             assert_eq!(CliError::from(error).exit_code(), code);
         }
+    }
+
+    #[test]
+    fn who_does_not_know_whether_a_task_is_there_hears_its_id() {
+        let error = Error::from(Unavailable {
+            applied: Applied::Unknown,
+            cause: "gone".into(),
+        });
+        let id = TaskId::from_u128(7);
+        let lost = CliError::Submit { id, error };
+        assert!(lost.to_string().contains(&id.to_string()), "{lost}");
+        assert_eq!((lost.code(), lost.exit_code()), ("unavailable", 5));
     }
 
     #[test]

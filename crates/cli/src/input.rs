@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll::limits::DURATION_MAX;
+use plimsoll::log::Level;
 use plimsoll::task::Status;
 use plimsoll::{IdempotencyKey, Name, Result, TaskId, Tasks, Timestamp};
 
@@ -74,6 +75,12 @@ pub(crate) fn status() -> impl TypedValueParser<Value = Status> {
         all.find(|status| status.as_str() == word)
             .ok_or("expected a status")
     })
+}
+
+/// The word for a level of a log.
+pub(crate) fn level() -> impl TypedValueParser<Value = Level> {
+    let words = PossibleValuesParser::new(Level::ALL.map(Level::as_str));
+    words.try_map(|word| Level::of(&word).ok_or("expected a level"))
 }
 
 /// A task by its id, or the one that a key was last given to.

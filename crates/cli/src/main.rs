@@ -121,6 +121,8 @@ fn main() -> ExitCode {
     {
         eprintln!("plimsoll: {error}");
     }
+    // A command that has ended does not wait for what it might still have read from a terminal.
+    runtime.shutdown_background();
     code
 }
 

@@ -1,9 +1,9 @@
 //! `plimsoll queue`: how many tasks wait where.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use plimsoll::error::{Invalid, Problem};
 use plimsoll::store::{Counts, LaneCounts};
 use plimsoll::task::{Lane, Status, Task};
 use plimsoll::{Name, Result, Timestamp};
@@ -198,14 +198,14 @@ impl ShowQueue {
     async fn next_in_line(&self, client: &Client, rows: &[Row]) -> Result<Vec<Task>> {
         let waiting = rows.iter().filter(|row| row.next.is_some());
         let lanes: Vec<Lane> = waiting.map(|row| row.counts.lane.clone()).collect();
-        let max = client.engine.store().limits().lanes_max;
-        match lanes.len() {
-            0 => Ok(Vec::new()),
-            count if count > max => {
-                Err(Invalid::new("kinds", Problem::TooMany { count, max }).into())
-            }
-            _ => client.tasks.peek(lanes, self.next.into()).await,
+        let mut next = Vec::new();
+        for lanes in lanes.chunks(client.engine.store().limits().lanes_max) {
+            next.extend(client.tasks.peek(lanes.to_vec(), self.next.into()).await?);
         }
+        // In the order of claims.
+        next.sort_by_key(|task| (Reverse(task.priority), task.runnable_at, task.id()));
+        next.truncate(self.next.into());
+        Ok(next)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll::log::{ExecutionStep, Level, Line};
+use plimsoll::log::{ExecutionStep, Line};
 use plimsoll::store::SubmitOutcome;
-use plimsoll::task::{FailureKind, KeyLifetime, OnConflict, Status, Task};
+use plimsoll::task::{Backoff, FailureKind, KeyLifetime, OnConflict, RetryPolicy, Status, Task};
 use plimsoll::{Error, Name, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -51,12 +51,14 @@ pub(crate) struct WireTask<'a> {
     priority: u8,
     payload: Body,
     key: Option<&'a str>,
+    key_lifetime: Option<String>,
     owner: Option<&'a Name>,
     group: Option<&'a str>,
     labels: &'a BTreeMap<Name, Name>,
     attempts: u32,
     failures: u32,
     max_attempts: u32,
+    retry: WireRetry,
     redrives: u32,
     attempt_timeout_ms: Option<u128>,
     fence: u64,
@@ -66,6 +68,8 @@ pub(crate) struct WireTask<'a> {
     lease: Option<WireLease<'a>>,
     cancel_requested: Option<WireCancel<'a>>,
     waits_for: Option<String>,
+    attributes: BTreeMap<&'a Name, Body>,
+    checkpoint: Option<Body>,
     errors: Vec<WireAttempt<'a>>,
     reason: Option<&'a str>,
     result: Option<Body>,
@@ -75,6 +79,33 @@ pub(crate) struct WireTask<'a> {
     claimed_at: Option<At>,
     finished_at: Option<At>,
     modified_at: At,
+}
+
+/// How long a task waits after it has failed, named as the options of `task submit`. A wait that is
+/// always the same grows by 1.
+#[derive(Serialize)]
+struct WireRetry {
+    delay_ms: u128,
+    factor: f64,
+    cap_ms: u128,
+    jitter_percent: u8,
+    within_ms: Option<u128>,
+}
+
+impl From<&RetryPolicy> for WireRetry {
+    fn from(policy: &RetryPolicy) -> Self {
+        let (delay, factor, cap) = match policy.backoff {
+            Backoff::Exponential { first, factor, cap } => (first, factor, cap),
+            Backoff::Fixed(delay) => (delay, 1.0, delay),
+        };
+        Self {
+            delay_ms: delay.as_millis(),
+            factor,
+            cap_ms: cap.as_millis(),
+            jitter_percent: policy.jitter_percent,
+            within_ms: policy.total.map(|total| total.as_millis()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -134,6 +165,8 @@ impl<'a> From<&'a Task> for WireTask<'a> {
             kind: error.kind,
             message: &error.message,
         });
+        let attributes = task.attributes.iter();
+        let attributes = attributes.map(|(name, value)| (name, Body::of(value)));
         Self {
             id: task.id().to_string(),
             queue: &spec.lane.queue,
@@ -142,12 +175,14 @@ impl<'a> From<&'a Task> for WireTask<'a> {
             priority: task.priority.get(),
             payload: Body::of(&spec.payload),
             key: spec.key.as_ref().map(|(key, _)| key.as_str()),
+            key_lifetime: (spec.key.as_ref()).map(|(_, lifetime)| lifetime_word(*lifetime)),
             owner: spec.owner.as_ref(),
             group: spec.group.as_ref().map(|group| group.as_str()),
             labels: &spec.labels,
             attempts: task.attempts,
             failures: task.failures,
             max_attempts: spec.retry.max_attempts,
+            retry: WireRetry::from(&spec.retry),
             redrives: task.redrives,
             attempt_timeout_ms: spec.attempt_timeout.map(|timeout| timeout.as_millis()),
             fence: task.fence.get(),
@@ -157,6 +192,8 @@ impl<'a> From<&'a Task> for WireTask<'a> {
             lease,
             cancel_requested,
             waits_for: task.waiting.as_ref().map(|waiting| waiting.on.to_string()),
+            attributes: attributes.collect(),
+            checkpoint: task.checkpoint.as_deref().map(Body::of),
             errors: errors.collect(),
             reason: task.reason.as_deref(),
             result: task.result.as_deref().map(Body::of),
@@ -223,7 +260,7 @@ impl<'a> From<&'a Line> for WireLine<'a> {
         Self {
             id: new.id.to_string(),
             at: At(line.at),
-            level: level(new.level),
+            level: new.level.as_str(),
             stage: new.stage.as_ref(),
             fence: line.fence.get(),
             message: &new.message,
@@ -246,16 +283,6 @@ impl From<&Error> for WireError {
             code: error.code(),
             message: error.to_string(),
         }
-    }
-}
-
-/// The word for a level.
-pub(crate) fn level(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "debug",
-        Level::Info => "info",
-        Level::Warn => "warn",
-        Level::Error => "error",
     }
 }
 
@@ -292,6 +319,15 @@ pub(crate) fn lifetime(text: &str) -> Result<KeyLifetime, String> {
     }
 }
 
+/// The same as [`lifetime`] reads it.
+fn lifetime_word(lifetime: KeyLifetime) -> String {
+    match lifetime {
+        KeyLifetime::Forever => "forever".into(),
+        KeyLifetime::WhileActive => "active".into(),
+        KeyLifetime::For(time) => format!("{}ms", time.as_millis()),
+    }
+}
+
 /// What to do when a key is taken.
 pub(crate) fn conflict(text: &str) -> Result<OnConflict, String> {
     match text {
@@ -306,6 +342,14 @@ pub(crate) fn conflict(text: &str) -> Result<OnConflict, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lifetime_is_read_as_it_is_written() {
+        for text in ["forever", "active", "86400000ms"] {
+            let read = lifetime(text).expect("a lifetime");
+            assert_eq!(lifetime_word(read), text);
+        }
+    }
 
     #[test]
     fn a_body_says_what_it_is_and_keeps_every_digit() {

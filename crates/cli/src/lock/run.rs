@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::client::Client;
-use crate::exit::{CliError, LOCK_LOST, LOCK_NOT_ACQUIRED, Outcome};
+use crate::exit::{CliError, Outcome};
 use crate::input;
 use crate::text::{clean, span};
 
@@ -67,8 +67,7 @@ impl Run {
         match guard {
             Ok(guard) => self.under(guard, client).await,
             Err(error) if error.code() == "lock_not_acquired" => {
-                CliError::from(error).tell(client.screen.json);
-                Ok(LOCK_NOT_ACQUIRED)
+                Err(CliError::LockNotAcquired(error))
             }
             Err(error) => Err(error.into()),
         }
@@ -91,7 +90,7 @@ impl Run {
         };
         let Some(status) = status else {
             running.end(client, grace(self.ttl)).await?;
-            return Ok(lost(&self.name, "its command was ended"));
+            return Err(lost(&self.name, "its command was ended"));
         };
         match guard.release().await {
             Ok(()) => Ok(code(status)),
@@ -103,7 +102,7 @@ impl Run {
                 ));
                 Ok(code(status))
             }
-            Err(Error::Conflict(_)) => Ok(lost(&self.name, "before its command had ended")),
+            Err(Error::Conflict(_)) => Err(lost(&self.name, "before its command had ended")),
             Err(error) => Err(error.into()),
         }
     }
@@ -139,9 +138,9 @@ fn owner() -> String {
     format!("{host} ({})", std::process::id())
 }
 
-fn lost(name: &str, what: &str) -> u8 {
-    eprintln!("plimsoll: lock {} was lost: {what}", clean(name));
-    LOCK_LOST
+fn lost(name: &str, what: &'static str) -> CliError {
+    let name = name.into();
+    CliError::LockLost { name, what }
 }
 
 /// What a shell would say: the exit code, or 128 and the signal.

@@ -58,6 +58,10 @@ pub(super) fn details(task: &Task, now: Timestamp, full: bool, screen: &Screen) 
         text += &format!("\n{}\n", screen.paint(Tint::Strong, "Errors"));
         text += &errors(task, now, screen);
     }
+    if !task.attributes.is_empty() {
+        text += &format!("\n{}\n", screen.paint(Tint::Strong, "Attributes"));
+        text += &attributes(task, full, screen);
+    }
     let mut section = |name: &str, body: Option<&[u8]>| {
         if let Some(body) = body {
             let size = bytes(body.len() as u64);
@@ -141,9 +145,6 @@ fn facts(task: &Task, now: Timestamp) -> Vec<(&'static str, String)> {
     );
     fact("then", task.successor.map(|id| id.to_string()));
     fact("reason", task.reason.clone());
-    let attributes = task.attributes.keys().map(|name| name.to_string());
-    let attributes = attributes.collect::<Vec<_>>().join(" ");
-    fact("attributes", (!attributes.is_empty()).then_some(attributes));
     fact("submitted", Some(moment(now, spec.created_at)));
     let waits = matches!(task.status, Status::Scheduled | Status::Pending);
     fact("runnable", waits.then(|| moment(now, task.runnable_at)));
@@ -160,7 +161,7 @@ fn facts(task: &Task, now: Timestamp) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// `3, 2 failed of at most 4; retried after 10s to 5m`
+/// `3, 2 failed of at most 4; retried after 10s to 5m, for 2h`
 fn attempts(task: &Task) -> String {
     let retry = &task.spec.retry;
     let most = match retry.max_attempts {
@@ -174,11 +175,14 @@ fn attempts(task: &Task) -> String {
             format!("; retried after {} to {}", span(*first), span(*cap))
         }
     };
+    let within = retry.total.filter(|_| retry.max_attempts != 1);
+    let within = within.map(|time| format!(", for {}", span(time)));
+    let within = within.unwrap_or_default();
     let timeout = task.spec.attempt_timeout;
     let timeout = timeout.map(|time| format!("; each up to {}", span(time)));
     let (attempts, failures) = (task.attempts, task.failures);
     let timeout = timeout.unwrap_or_default();
-    format!("{attempts}, {failures} failed{most}{wait}{timeout}")
+    format!("{attempts}, {failures} failed{most}{wait}{within}{timeout}")
 }
 
 /// `━━━━━━━━──────`
@@ -209,6 +213,26 @@ fn errors(task: &Task, now: Timestamp, screen: &Screen) -> String {
     let grid = Grid::fit(&COLUMNS, &rows, width);
     let table = grid.header(screen) + &grid.rows(&rows, screen);
     table.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Each on a line: what is longer is cut, unless all is to be seen.
+fn attributes(task: &Task, full: bool, screen: &Screen) -> String {
+    let names = task.attributes.keys();
+    let names = names.map(|name| console::measure_text_width(&clean(name.as_str())));
+    let column = names.max().unwrap_or_default();
+    let width = screen.width.unwrap_or(WIDTH);
+    let lines = task.attributes.iter().map(|(name, value)| {
+        let name = clean(name.as_str());
+        let gap = " ".repeat(column - console::measure_text_width(&name));
+        let value = match std::str::from_utf8(value) {
+            Ok(text) => clean(text),
+            Err(_) => json::hex(value),
+        };
+        let line = format!("  {name}{gap}  {value}");
+        let line = if full { line } else { cut(&line, width) };
+        line.trim_end().to_owned() + "\n"
+    });
+    lines.collect()
 }
 
 /// What an author has stored, as far as it can be shown, cut with a note.

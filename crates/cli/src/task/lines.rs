@@ -1,7 +1,8 @@
 //! Tasks from lines of JSON.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::pin::pin;
+use std::time::Duration;
 
 use plimsoll::error::Problem;
 use plimsoll::store::{SubmitOutcome, Submitted};
@@ -9,12 +10,13 @@ use plimsoll::task::NewTask;
 use plimsoll::{Error, IdempotencyKey, Invalid, Name, Result, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader};
 
 use super::submit::{Settings, new_task};
 use crate::client::Client;
 use crate::exit::{CliError, OK, Outcome, of_error};
 use crate::json::compact;
-use crate::output::say;
+use crate::output::{Teller, say};
 use crate::text::{clean, count};
 use crate::wire::{WireError, conflict, lifetime, submitted};
 use crate::{input, table::grouped};
@@ -22,7 +24,9 @@ use crate::{input, table::grouped};
 /// How many tasks are submitted at a time.
 const BATCH: usize = 500;
 /// How long a line may be: payloads are smaller than this, however they are written.
-const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a line waits for others to be submitted with.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// What holds for every line that says nothing else.
 pub(super) struct Defaults {
@@ -135,29 +139,19 @@ struct Tally {
     code: u8,
     /// That the store is away, so that it makes no sense to go on.
     away: bool,
-    /// Nobody listens any more.
-    deaf: bool,
+    teller: Teller,
 }
 
 /// Submits a task for each line of this file, `-` being standard input.
 pub(super) async fn submit(client: &Client, file: &str, defaults: &Defaults) -> Outcome {
-    let mut input: Box<dyn BufRead> = match file {
-        "-" => Box::new(BufReader::new(std::io::stdin())),
-        path => match std::fs::File::open(path) {
-            Ok(file) => Box::new(BufReader::new(file)),
-            Err(error) => return Err(unreadable(file, error)),
-        },
-    };
+    let mut source = Source::open(file).await?;
     let bar = client.screen.bar("{spinner} {human_pos} lines, {per_sec}");
     let (mut tally, mut number) = (Tally::default(), 0);
-    let mut ended = false;
-    while !ended && !tally.away && !tally.deaf {
+    let mut ended = None;
+    while ended.is_none() && !tally.away {
+        let (lines, end) = source.batch(client).await;
         let mut batch = Vec::new();
-        while batch.len() < BATCH {
-            let Some(line) = next_line(&mut input, file)? else {
-                ended = true;
-                break;
-            };
+        for line in lines {
             number += 1;
             if line.trim_ascii().is_empty() {
                 continue;
@@ -168,21 +162,26 @@ pub(super) async fn submit(client: &Client, file: &str, defaults: &Defaults) -> 
         }
         let answers = answers(client, batch).await;
         bar.suspend(|| {
-            let mut answers = answers.iter();
-            answers.try_for_each(|(line, answer)| tally.take(client, *line, answer))
-        })?;
+            for (line, answer) in &answers {
+                tally.take(client, *line, answer);
+            }
+        });
         bar.set_position(number);
+        ended = end;
     }
     bar.finish_and_clear();
     if !client.screen.json {
-        say(&tally.in_words())?;
+        let words = tally.in_words();
+        tally.teller.tell(|| Ok(say(&words)?));
     }
     if tally.away {
         client.screen.note(
             "The rest was not sent. To submit it all again is safe where lines have an id or a key.",
         );
     }
-    Ok(tally.code)
+    // What could not be read comes after what could be.
+    ended.unwrap_or(Ok(()))?;
+    tally.teller.end(tally.code)
 }
 
 /// Submits what can be, and answers for each line in order.
@@ -204,17 +203,78 @@ async fn answers(
         .collect()
 }
 
-/// The next line, however long it may be within reason.
-fn next_line(input: &mut dyn BufRead, file: &str) -> Outcome<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    let read = input.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-    match read {
-        Ok(0) => Ok(None),
-        Ok(_) if line.len() as u64 == LINE_BYTES_MAX => Err(CliError::Usage(format!(
-            "a line of {file} is longer than {LINE_BYTES_MAX} bytes"
-        ))),
-        Ok(_) => Ok(Some(line)),
-        Err(error) => Err(unreadable(file, error)),
+/// Where lines come from.
+struct Source {
+    input: Box<dyn AsyncBufRead + Unpin>,
+    file: String,
+    /// The beginning of a line whose end was not read yet.
+    begun: Vec<u8>,
+}
+
+impl Source {
+    async fn open(file: &str) -> Outcome<Self> {
+        let input: Box<dyn AsyncBufRead + Unpin> = match file {
+            "-" => Box::new(BufReader::new(tokio::io::stdin())),
+            path => match tokio::fs::File::open(path).await {
+                Ok(file) => Box::new(BufReader::new(file)),
+                Err(error) => return Err(unreadable(file, error)),
+            },
+        };
+        Ok(Self {
+            input,
+            file: file.into(),
+            begun: Vec::new(),
+        })
+    }
+
+    /// What has come, as soon as it is many lines or the first has waited for a moment, and whether
+    /// that was the end, and how it came.
+    async fn batch(&mut self, client: &Client) -> (Vec<Vec<u8>>, Option<Outcome<()>>) {
+        let mut lines = match self.next().await {
+            Ok(Some(line)) => vec![line],
+            Ok(None) => return (Vec::new(), Some(Ok(()))),
+            Err(error) => return (Vec::new(), Some(Err(error))),
+        };
+        let mut linger = pin!(client.engine.clock().sleep(LINGER));
+        while lines.len() < BATCH {
+            let next = tokio::select! {
+                biased;
+                next = self.next() => next,
+                () = &mut linger => break,
+            };
+            match next {
+                Ok(Some(line)) => lines.push(line),
+                Ok(None) => return (lines, Some(Ok(()))),
+                Err(error) => return (lines, Some(Err(error))),
+            }
+        }
+        (lines, None)
+    }
+
+    /// The next line, however long it may be within reason. Whoever stops waiting for it loses
+    /// nothing: what has come stays for the next call.
+    async fn next(&mut self) -> Outcome<Option<Vec<u8>>> {
+        loop {
+            let read = self.input.fill_buf().await;
+            let read = read.map_err(|error| unreadable(&self.file, error))?;
+            if read.is_empty() {
+                let last = std::mem::take(&mut self.begun);
+                return Ok(Some(last).filter(|line| !line.is_empty()));
+            }
+            let end = read.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(read.len(), |end| end + 1);
+            self.begun.extend_from_slice(&read[..taken]);
+            self.input.consume(taken);
+            if self.begun.len() > LINE_BYTES_MAX {
+                let file = &self.file;
+                return Err(CliError::Usage(format!(
+                    "a line of {file} is longer than {LINE_BYTES_MAX} bytes"
+                )));
+            }
+            if end.is_some() {
+                return Ok(Some(std::mem::take(&mut self.begun)));
+            }
+        }
     }
 }
 
@@ -225,7 +285,7 @@ fn unreadable(file: &str, error: std::io::Error) -> CliError {
 }
 
 impl Tally {
-    fn take(&mut self, client: &Client, line: u64, answer: &Result<Submitted>) -> Outcome<()> {
+    fn take(&mut self, client: &Client, line: u64, answer: &Result<Submitted>) {
         match answer {
             Ok(submitted) if submitted.outcome == SubmitOutcome::Created => self.created += 1,
             Ok(_) => self.existing += 1,
@@ -238,21 +298,20 @@ impl Tally {
             }
         }
         let submission = answer.as_ref().ok();
-        if client.screen.json && !self.deaf {
-            let heard = client.screen.object(&WireLineTask {
+        if client.screen.json {
+            let object = WireLineTask {
                 line,
                 id: submission.map(|submission| submission.id.to_string()),
                 outcome: submission.map(|submission| submitted(submission.outcome)),
                 error: answer.as_ref().err().map(WireError::from),
-            })?;
-            self.deaf = !heard;
+            };
+            self.teller.tell(|| client.screen.object(&object));
         } else if let Err(error) = answer {
             let error = clean(&error.to_string());
             client
                 .screen
                 .note(&format!("line {}: {error}", grouped(line)));
         }
-        Ok(())
     }
 
     fn in_words(&self) -> String {

@@ -1,8 +1,9 @@
 //! `plimsoll task logs`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use plimsoll::TaskId;
 use plimsoll::log::{ExecutionStep, Level, Line};
@@ -14,7 +15,7 @@ use crate::input::{self, Which};
 use crate::output::say;
 use crate::screen::{Screen, Tint};
 use crate::text::{clean, clean_lines, span};
-use crate::wire::{WireLine, level};
+use crate::wire::WireLine;
 
 /// How many lines are read at a time.
 const PAGE: usize = 500;
@@ -29,39 +30,23 @@ pub(super) struct ShowLogs {
     #[arg(long, short)]
     follow: bool,
     /// Only lines that matter at least as much.
-    #[arg(long, value_enum, default_value_t = Least::Debug)]
-    level: Least,
+    #[arg(long, value_parser = input::level(), default_value = "debug")]
+    level: Level,
     /// At most so many lines, the oldest first.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-}
-
-/// How much a line must matter.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Least {
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-impl From<Least> for Level {
-    fn from(least: Least) -> Self {
-        match least {
-            Least::Debug => Self::Debug,
-            Least::Info => Self::Info,
-            Least::Warn => Self::Warn,
-            Least::Error => Self::Error,
-        }
-    }
+    /// Only so many of the newest lines, at most 10000; with --follow, what comes after them too.
+    #[arg(long, value_name = "COUNT", conflicts_with = "limit", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    tail: Option<u16>,
 }
 
 impl ShowLogs {
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let task = self.task.id(&client.tasks).await?;
-        let lines = match self.follow {
-            true => client.tasks.follow_logs(task, self.level.into()),
-            false => self.stored(client, task),
+        let lines = match (self.tail, self.follow) {
+            (Some(count), _) => self.newest(client, task, count.into()).await?,
+            (None, true) => client.tasks.follow_logs(task, self.level),
+            (None, false) => self.stored(client, task),
         };
         let limit = usize::try_from(self.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let mut lines = lines.take(limit);
@@ -80,7 +65,7 @@ impl ShowLogs {
 
     /// What there is now.
     fn stored(&self, client: &Client, task: TaskId) -> BoxStream<'static, plimsoll::Result<Line>> {
-        let (tasks, level) = (client.tasks.clone(), self.level.into());
+        let (tasks, level) = (client.tasks.clone(), self.level);
         let pages = stream::try_unfold(Some(None), move |at: Option<Option<Cursor>>| {
             let tasks = tasks.clone();
             async move {
@@ -100,6 +85,40 @@ impl ShowLogs {
         });
         pages.try_flatten().boxed()
     }
+
+    /// The newest lines, and perhaps what comes after them. A log is read from its beginning, page
+    /// by page; no more than these lines are held.
+    async fn newest(
+        &self,
+        client: &Client,
+        task: TaskId,
+        count: usize,
+    ) -> plimsoll::Result<BoxStream<'static, plimsoll::Result<Line>>> {
+        let (mut newest, mut cursor) = (VecDeque::new(), None);
+        loop {
+            let page = client.tasks.logs(Logs {
+                task,
+                level: self.level,
+                cursor,
+                limit: PAGE,
+            });
+            let page = page.await?;
+            newest.extend(page.lines);
+            newest.drain(..newest.len().saturating_sub(count));
+            cursor = Some(page.next);
+            if !page.more {
+                break;
+            }
+        }
+        let newest = stream::iter(newest).map(Ok);
+        Ok(match self.follow {
+            true => {
+                let next = client.tasks.follow_logs_after(task, self.level, cursor);
+                newest.chain(next).boxed()
+            }
+            false => newest.boxed(),
+        })
+    }
 }
 
 fn for_people(line: &Line, screen: &Screen) -> String {
@@ -113,7 +132,7 @@ fn for_people(line: &Line, screen: &Screen) -> String {
     let millis = line.at.as_micros() / 1_000 * 1_000;
     let at = plimsoll::Timestamp::from_micros(millis).unwrap_or(line.at);
     let at = screen.paint(Tint::Faint, &format!("{at:.3}"));
-    let level = screen.paint(tint, &format!("{:5}", level(new.level)));
+    let level = screen.paint(tint, &format!("{:5}", new.level.as_str()));
     let stage = new
         .stage
         .as_ref()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::task::Status;
-use plimsoll::tasks::{Bulk, DryRun, Effect, Report};
+use plimsoll::tasks::{self, Bulk, DryRun, Effect, Report};
 use plimsoll::{Result, TaskId};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::ask;
 use crate::client::Client;
 use crate::exit::{CliError, OK, Outcome, REFUSED, of_error};
 use crate::input::{self, Which};
-use crate::output::say;
+use crate::output::{Teller, say};
 use crate::text::{clean, count};
 use crate::wire::WireError;
 
@@ -119,12 +119,18 @@ impl Verb {
         }
     }
 
-    async fn many(&self, bulk: &Bulk) -> Result<Report> {
-        match self {
-            Self::Retry { force } => bulk.retry(*force).await,
-            Self::Cancel { reason } => bulk.cancel(reason.clone()).await,
-            Self::Delete => bulk.delete().await,
+    async fn many(&self, bulks: &[Bulk], report: &mut Report) -> Result<()> {
+        let verb = match self {
+            Self::Retry { force } => tasks::Verb::Retry { force: *force },
+            Self::Cancel { reason } => tasks::Verb::Cancel {
+                reason: reason.clone(),
+            },
+            Self::Delete => tasks::Verb::Delete,
+        };
+        for bulk in bulks {
+            bulk.act(&verb, report).await?;
         }
+        Ok(())
     }
 }
 
@@ -172,28 +178,26 @@ impl Target {
 
     /// Each on its own: one that is refused does not keep the others from it.
     async fn named(self, client: &Client, verb: &Verb) -> Outcome {
-        let mut ended = OK;
+        let (mut ended, mut teller) = (OK, Teller::default());
         for which in &self.tasks {
             let answer = match which.id(&client.tasks).await {
                 Ok(id) => verb.one(client, id).await,
                 Err(error) => Err(error),
             };
-            let heard = match (client.screen.json, &answer) {
-                (true, _) => client.screen.object(&wire(which, &answer))?,
-                (false, Ok(effect)) => say(&format!("{which}  {}\n", in_words(*effect)))?,
+            match (client.screen.json, &answer) {
+                (true, _) => teller.tell(|| client.screen.object(&wire(which, &answer))),
+                (false, Ok(effect)) => {
+                    teller.tell(|| Ok(say(&format!("{which}  {}\n", in_words(*effect)))?));
+                }
                 (false, Err(error)) => {
                     CliError::from(error.clone()).tell(false);
-                    true
                 }
-            };
+            }
             if let (OK, Err(error)) = (ended, &answer) {
                 ended = of_error(error);
             }
-            if !heard {
-                break;
-            }
         }
-        Ok(ended)
+        teller.end(ended)
     }
 
     async fn matching(self, client: &Client, verb: &Verb) -> Outcome {
@@ -219,14 +223,11 @@ impl Target {
             }
         }
         let mut all = Report::default();
-        for bulk in &bulks {
-            let report = verb.many(bulk).await?;
-            all.matched += report.matched;
-            all.changed += report.changed;
-            all.already += report.already;
-            all.refused.extend(report.refused);
-        }
-        show_report(client, verb, &all)
+        let done = verb.many(&bulks, &mut all).await;
+        // Also what was done before it broke off.
+        let code = show_report(client, verb, &all)?;
+        done?;
+        Ok(code)
     }
 }
 

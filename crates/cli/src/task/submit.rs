@@ -166,6 +166,13 @@ struct WireSubmitted {
     outcome: &'static str,
 }
 
+fn wire(answer: &Submitted) -> WireSubmitted {
+    WireSubmitted {
+        id: answer.id.to_string(),
+        outcome: submitted(answer.outcome),
+    }
+}
+
 impl Submit {
     /// What can be told before a store is opened, which would make the file.
     pub(super) fn check(&self) -> Outcome<()> {
@@ -189,15 +196,22 @@ impl Submit {
         }
         let task = self.task(client)?;
         let key = task.key.as_ref().map(|key| key.key.clone());
-        let answer = client.tasks.submit(task).await?;
+        let id = task.id;
+        let answer = client.tasks.submit(task).await;
+        let answer = answer.map_err(|error| match error.is_transient() {
+            true => CliError::Submit { id, error },
+            false => error.into(),
+        })?;
         if self.wait {
+            // Whoever stops waiting must be able to find it again.
+            client.screen.note(&match client.screen.json {
+                true => serde_json::json!({ "submitted": wire(&answer) }).to_string(),
+                false => answer.id.to_string(),
+            });
             return until_ended(client, &[answer.id], &self.how).await;
         }
         if client.screen.json {
-            client.screen.object(&WireSubmitted {
-                id: answer.id.to_string(),
-                outcome: submitted(answer.outcome),
-            })?;
+            client.screen.object(&wire(&answer))?;
         } else {
             say(&format!("{}\n", answer.id))?;
             if let (Some(key), Some(words)) = (key, attached(&answer)) {

@@ -85,11 +85,8 @@ fn name(field: &str, text: &str) -> Result<Name, String> {
 
 fn level(text: &str) -> Option<Level> {
     match text {
-        "debug" => Some(Level::Debug),
-        "info" => Some(Level::Info),
-        "warn" | "warning" => Some(Level::Warn),
-        "error" => Some(Level::Error),
-        _ => None,
+        "warning" => Some(Level::Warn),
+        word => Level::of(word),
     }
 }
 

@@ -136,10 +136,15 @@ impl Journal {
         self.append(NewLine::new(id, level, text)).await;
     }
 
-    async fn append(&mut self, line: NewLine) {
-        if !self.lost {
-            // A refusal of the log cannot be logged.
-            self.lost = self.context.job_log().append(line).await.is_err();
+    async fn append(&mut self, mut line: NewLine) {
+        if self.lost {
+            return;
+        }
+        let max = self.context.engine().store().limits().text_bytes_max;
+        cut(&mut line.message, max);
+        if let Err(error) = self.context.job_log().append(line).await {
+            // Any other refusal is of this line, and cannot be logged.
+            self.lost = ends(&error);
         }
     }
 
@@ -173,8 +178,18 @@ impl Journal {
         }
         if !self.attributes.is_empty() {
             let set = std::mem::take(&mut self.attributes);
-            let done = self.context.set_attributes(set).await;
-            self.heard("set", done).await;
+            match self.context.set_attributes(set.clone()).await {
+                // One that is wrong does not keep the others from being set.
+                Err(Error::Invalid(_)) => {
+                    for (name, value) in set {
+                        let verb = format!("set {name}");
+                        let one = [(name, value)].into();
+                        let done = self.context.set_attributes(one).await;
+                        self.heard(&verb, done).await;
+                    }
+                }
+                done => self.heard("set", done).await,
+            }
         }
     }
 
@@ -182,11 +197,43 @@ impl Journal {
     async fn heard(&mut self, verb: &str, done: Result<()>) {
         match done {
             Ok(()) => {}
-            Err(Error::LeaseLost(_) | Error::Unavailable(_) | Error::Closed) => self.lost = true,
+            Err(error) if ends(&error) => self.lost = true,
             Err(error) => {
                 let text = format!("`{verb}` was refused: {error}");
                 self.add(Level::Warn, text).await;
             }
         }
+    }
+}
+
+/// Whether nothing more of this attempt can be written.
+fn ends(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::LeaseLost(_) | Error::Unavailable(_) | Error::Closed
+    )
+}
+
+/// Shortens a text that the log would refuse, and says so.
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        let note = format!(" … ({} bytes in all)", text.len());
+        text.truncate(text.floor_char_boundary(max.saturating_sub(note.len())));
+        text.push_str(&note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_between_characters_with_a_note() {
+        let mut text = "ü".repeat(100);
+        cut(&mut text, 200);
+        assert_eq!(text, "ü".repeat(100));
+        cut(&mut text, 60);
+        assert!(text.len() <= 60 && text.starts_with("üüü"), "{text}");
+        assert!(text.ends_with("ü … (200 bytes in all)"), "{text}");
     }
 }

@@ -1,7 +1,6 @@
 //! `plimsoll task list`, `show` and `logs`, `plimsoll queue`, and what all of them understand.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
 use plimsoll::TaskId;
@@ -176,27 +175,6 @@ fn what_went_wrong_is_told_to_programs() {
 }
 
 #[test]
-fn the_guide_names_every_field() {
-    let world = letters();
-    let guide = include_str!("../../../../docs/cli.md");
-    let fields = |begin: &str| -> BTreeSet<String> {
-        let row = guide.lines().find(|line| line.starts_with(begin));
-        let row = row.unwrap_or_else(|| panic!("a row: {begin}"));
-        let names = row.rsplit('|').nth(1).unwrap_or_default().split('`');
-        names.skip(1).step_by(2).map(String::from).collect()
-    };
-    let keys = |value: &Value| -> BTreeSet<String> {
-        let object = value.as_object().expect("an object");
-        object.keys().cloned().collect()
-    };
-    let tasks = world.run(&["task", "list", "--json"]).ended(0).objects();
-    let (claimed, failed) = (&tasks[0], &tasks[3]);
-    assert_eq!(keys(claimed), fields("| `task list`, `show`, `wait` |"));
-    assert_eq!(keys(&claimed["lease"]), fields("| its `lease` |"));
-    assert_eq!(keys(&failed["errors"][0]), fields("| its `errors` |"));
-}
-
-#[test]
 fn steps_of_all_attempts_are_shown_with_how_they_ended() {
     let world = World::new();
     let submit = ["task", "submit", "q", "k", "hello", "--key", "one"];
@@ -338,6 +316,35 @@ fn a_log_of_more_than_a_page_is_complete() {
     assert_eq!(messages, expected);
     let limited = world.run(&["task", "logs", &id, "--limit", "501"]).ended(0);
     assert_eq!(limited.out.lines().count(), 501);
+    let newest = world.run(&["task", "logs", &id, "--tail", "3", "--json"]);
+    let newest = newest.ended(0).objects();
+    let messages: Vec<_> = newest.iter().map(|line| line["message"].clone()).collect();
+    assert_eq!(messages, ["1097", "1098", "1099"]);
+}
+
+#[test]
+fn a_log_is_followed_from_its_newest_lines() {
+    let world = World::new();
+    let id = world.submit(["mail", "send"], "x", &[]);
+    world.work(&id, async |held| {
+        for line in ["one", "two"] {
+            held.log(Level::Info, line).await?;
+        }
+        let follow = ["task", "logs", "--follow", "--tail", "1", &id];
+        let mut child = world.start(&mut world.command(&follow));
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        assert!(line.ends_with("info  two\n"), "{line}");
+        held.log(Level::Info, "three").await.expect("it is held");
+        held.complete("").await.expect("it is held");
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).expect("it ends");
+        assert!(rest.ends_with("info  three\n"), "{rest}");
+        assert_eq!(rest.lines().count(), 1, "nothing is shown twice: {rest}");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        Ok(())
+    });
 }
 
 #[test]
@@ -390,19 +397,108 @@ fn a_queue_is_counted_and_shows_what_comes_next() {
 }
 
 #[test]
-fn completion_scripts_load() {
+fn a_queue_of_more_kinds_than_one_claim_may_name_is_shown() {
     let world = World::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = world.run(&["completion", shell]).ended(0).out;
-        assert!(script.contains("created-after"), "{shell}");
-        if shell == "bash" {
-            std::fs::write(world.path().join("script"), script).expect("a file");
-            let bash = std::process::Command::new("bash");
-            let loaded = { bash }
-                .args(["-n", "script"])
-                .current_dir(world.path())
-                .status();
-            assert!(loaded.expect("bash").success());
+    // The most urgent is in the last lane, by name.
+    let line = |n: u32| {
+        format!(
+            "{{\"payload\":{n},\"kind\":\"k{n:03}\",\"priority\":{}}}\n",
+            n / 10
+        )
+    };
+    let lines: String = (0..100).map(line).collect();
+    let submit = ["task", "submit", "mail", "--lines", "-"];
+    world.run_with(&submit, lines.as_bytes()).ended(0);
+    let show = ["queue", "show", "mail", "--next", "12", "--json"];
+    let queue = world.run(&show).ended(0).object();
+    assert_eq!(queue["lanes"].as_array().map(Vec::len), Some(100));
+    let next = queue["next"].as_array().expect("a list").iter();
+    let next: Vec<_> = next
+        .filter_map(|task| task["payload"]["json"].as_u64())
+        .collect();
+    assert_eq!(next, (90..100).chain(80..82).collect::<Vec<_>>());
+}
+
+#[test]
+fn everything_about_a_task_is_shown() {
+    let world = World::new();
+    let more = [
+        "--key",
+        "k",
+        "--key-lifetime",
+        "24h",
+        "--retry-delay",
+        "5s",
+        "--retry-factor",
+        "3",
+        "--retry-cap",
+        "1m",
+        "--retry-within",
+        "2h",
+    ];
+    let id = world.submit(["mail", "send"], "x", &more);
+    world.work(&id, async |held| {
+        held.checkpoint("page 7").await?;
+        let set = [("files", &b"3"[..]), ("raw", b"\xff\x00")];
+        let set = set.map(|(name, value)| {
+            let name = plimsoll::Name::new(name).expect("a name");
+            (name, value.into())
+        });
+        held.set_attributes(set.into()).await
+    });
+    let task = world.task(&id);
+    assert_eq!(task["key_lifetime"], "86400000ms");
+    let retry = json!({"delay_ms": 5_000, "factor": 3.0, "cap_ms": 60_000, "jitter_percent": 20,
+        "within_ms": 7_200_000});
+    assert_eq!(task["retry"], retry);
+    assert_eq!(task["checkpoint"], json!({"text": "page 7"}));
+    let attributes = json!({"files": {"json": 3}, "raw": {"hex": "ff00"}});
+    assert_eq!(task["attributes"], attributes);
+    let shown = world.run(&["task", "show", &id]).ended(0).out;
+    for expected in [
+        "\nAttributes\n  files  3\n  raw    ff00\n",
+        "  key         k (for 1d or until it has ended)\n",
+        "0 failed of at most 4; retried after 5s to 1m, for 2h\n",
+        "\nCheckpoint, 6 B\n  page 7\n",
+    ] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+}
+
+/// What completes the options of `task list` in each shell: not only that a word occurs somewhere.
+#[test]
+fn completion_scripts_load_and_complete() {
+    let world = World::new();
+    let script = |shell| world.run(&["completion", shell]).ended(0).out;
+    let check = "source /dev/stdin; COMP_WORDS=(plimsoll task list --created-a); COMP_CWORD=3; \
+                 _plimsoll plimsoll --created-a list; echo \"${COMPREPLY[@]}\"";
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["--norc", "-c", check]);
+    bash.stdin(std::process::Stdio::piped());
+    let mut bash = world.start(&mut bash);
+    let mut stdin = bash.stdin.take().expect("a pipe");
+    stdin
+        .write_all(script("bash").as_bytes())
+        .expect("it reads");
+    drop(stdin);
+    let bash = bash.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&bash.stdout), "--created-after\n");
+    let zsh = script("zsh");
+    assert!(zsh.starts_with("#compdef plimsoll\n"), "{}", &zsh[..80]);
+    assert!(zsh.contains("'--created-after=["), "the option");
+    assert!(zsh.contains("'list:Lists tasks"), "the command");
+    let fish = script("fish");
+    let option = "-c plimsoll -n \"__fish_plimsoll_using_subcommand task; and \
+                  __fish_seen_subcommand_from list\" -l created-after";
+    assert!(fish.contains(option), "the option");
+    // Where the shells are, they read it.
+    for (shell, text) in [("zsh", zsh), ("fish", fish)] {
+        std::fs::write(world.path().join(shell), text).expect("a file");
+        let mut reader = std::process::Command::new(shell);
+        let read = reader.arg("-n").arg(world.path().join(shell)).status();
+        match read {
+            Ok(status) => assert!(status.success(), "{shell}"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
         }
     }
     world.run(&["completion", "tcl"]).ended(2);

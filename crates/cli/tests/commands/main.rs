@@ -4,7 +4,10 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod doctor;
+mod guide;
+mod journal;
 mod lock;
+mod lock_errors;
 mod look;
 mod operate;
 mod submit;

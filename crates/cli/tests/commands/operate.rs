@@ -144,6 +144,37 @@ fn retrying_a_queue_takes_nothing_away_from_a_worker() {
 }
 
 #[test]
+fn tasks_are_cancelled_although_nobody_listens() {
+    let world = World::new();
+    let ids = ["a", "b", "c"].map(|payload| world.submit(["mail", "send"], payload, &[]));
+    for format in [&[][..], &["--json"]] {
+        let words = ["task", "retry", &ids[0], &ids[1], &ids[2]];
+        world
+            .run(&[&["task", "cancel"], &words[2..]].concat())
+            .ended(0);
+        let said = world.run_unheard(&[&words[..], format].concat(), b"");
+        assert_eq!(said.ended(0).err, "");
+        assert_eq!(statuses(&world), ["pending"; 3]);
+    }
+}
+
+#[test]
+fn what_was_done_before_it_broke_off_is_shown() {
+    let world = World::new();
+    for kind in ["a", "b"] {
+        world.submit(["mail", kind], "x", &[]);
+    }
+    world.spoil("b");
+    let cancel = ["task", "cancel", "--queue", "mail", "--yes"];
+    let said = world.run(&cancel).ended(1);
+    assert_eq!(said.out, "Cancelled 1 task.\n");
+    assert!(said.err.starts_with("plimsoll: "), "{said:?}");
+    let said = world.run(&[&cancel[..], &["--json"]].concat()).ended(1);
+    assert_eq!(said.object()["matched"], 0);
+    assert_eq!(said.error()["code"], "corrupt");
+}
+
+#[test]
 fn it_must_be_clear_which_tasks_are_meant() {
     let world = World::new();
     let id = world.submit(["mail", "send"], "a", &[]);

@@ -1,5 +1,8 @@
 //! `plimsoll task submit`.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::world::World;
@@ -184,4 +187,49 @@ fn many_lines_are_submitted_in_batches() {
     assert_eq!(said.ended(0).out, "Submitted 1,201 tasks.\n");
     let counts = world.run(&["queue", "list", "--json"]).ended(0).object();
     assert_eq!(counts["counts"]["pending"], 1_201);
+}
+
+#[test]
+fn all_lines_are_submitted_although_nobody_listens() {
+    let world = World::new();
+    let lines: String = (0..1_201)
+        .map(|n| format!("{{\"payload\":{n}}}\n"))
+        .collect();
+    let submit = ["task", "submit", "mail", "send", "--lines", "-", "--json"];
+    let said = world.run_unheard(&submit, lines.as_bytes());
+    assert_eq!(said.ended(0).err, "");
+    let counts = world.run(&["queue", "list", "--json"]).ended(0).object();
+    assert_eq!(counts["counts"]["pending"], 1_201);
+}
+
+#[test]
+fn lines_that_come_slowly_are_submitted_as_they_come() {
+    let world = World::new();
+    let submit = ["task", "submit", "mail", "send", "--lines", "-", "--json"];
+    let mut child = world.start(world.command(&submit).stdin(Stdio::piped()));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    // Of the second line, only the beginning has come.
+    for (number, input) in [(1, "{\"payload\": 1}\n{\"pay"), (2, "load\": 2}\n")] {
+        stdin.write_all(input.as_bytes()).expect("it listens");
+        let mut line = String::new();
+        out.read_line(&mut line).expect("an answer");
+        let answer: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(answer["line"], number);
+        assert_eq!(answer["outcome"], "created");
+    }
+    drop(stdin);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn what_was_read_before_an_error_is_submitted() {
+    let world = World::new();
+    let long = "x".repeat(17 * 1024 * 1024);
+    let lines = format!("{{\"payload\":1}}\n{{\"text\":\"{long}\"}}\n");
+    std::fs::write(world.path().join("tasks.jsonl"), lines).expect("a file");
+    let said = world.run(&["task", "submit", "mail", "send", "--lines", "tasks.jsonl"]);
+    let said = said.ended(2);
+    assert_eq!(said.out, "Submitted 1 task.\n");
+    assert!(said.err.contains("is longer than"), "{said:?}");
 }

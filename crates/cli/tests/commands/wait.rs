@@ -39,10 +39,27 @@ fn the_exit_code_tells_how_a_task_ended() {
     wait(&[&cancelled, &failed, &done]).ended(10);
     wait(&["key:nothing"]).ended(3);
     assert_eq!(wait(&[&done, "--result"]).ended(0).out, "sent");
+    let failure = wait(&[&failed, "--result", "--quiet"]).ended(10);
+    assert_eq!(failure.out, "");
+    assert_eq!(
+        failure.err,
+        format!("plimsoll: task {failed} failed: no route\n")
+    );
     assert_eq!(
         wait(&[&done, "--json"]).ended(0).object()["result"]["text"],
         "sent"
     );
+}
+
+#[test]
+fn results_come_in_the_order_of_the_arguments() {
+    let world = World::new();
+    let ids = ["a", "b", "c"].map(|payload| world.submit(["mail", "send"], payload, &[]));
+    for (id, result) in ids.iter().zip(["1", "2", "3"]) {
+        world.work(id, async |held| held.complete(result).await);
+    }
+    let said = world.run(&["task", "wait", "--result", &ids[2], &ids[0], &ids[1]]);
+    assert_eq!(said.ended(0).out, "312");
 }
 
 #[test]
@@ -73,8 +90,14 @@ fn who_submits_can_wait() {
         }
     });
     let said = Said::from(child.wait_with_output().expect("it ends"));
-    let task = said.ended(0).object();
+    let said = said.ended(0);
+    let task = said.object();
     assert_eq!(task["status"], Status::Completed.as_str());
+    let expected = format!(
+        "{{\"submitted\":{{\"id\":{},\"outcome\":\"created\"}}}}\n",
+        task["id"]
+    );
+    assert_eq!(said.err, expected);
     world
         .run(&["task", "submit", "a", "b", "c", "--timeout", "1s"])
         .ended(2);
@@ -89,10 +112,22 @@ fn who_waits_too_long_is_told() {
         .ended(6);
     assert_eq!(
         late.err,
-        "plimsoll: not ended within 20ms: the task goes on\n"
+        format!("plimsoll: task {id} has not ended within 20ms: it goes on\n")
     );
+    let several = ["task", "wait", &id, &id, "--timeout", "20ms"];
+    assert_eq!(
+        world.run(&several).ended(6).err,
+        "plimsoll: 2 of 2 tasks have not ended within 20ms: they go on\n"
+    );
+    let submit = ["task", "submit", "mail", "send", "y", "--wait"];
+    let late = world.run(&[&submit[..], &["--timeout", "20ms"]].concat());
+    let late = late.ended(6);
+    let id = late.err.lines().next().expect("the id");
+    assert_eq!(world.task(id)["payload"]["text"], "y");
+    let expected = format!("{id}\nplimsoll: task {id} has not ended within 20ms: it goes on\n");
+    assert_eq!(late.err, expected);
     let late = world
-        .run(&["task", "wait", &id, "--timeout", "20ms", "--json"])
+        .run(&["task", "wait", id, "--timeout", "20ms", "--json"])
         .ended(6);
     assert_eq!(late.error()["code"], "timeout");
 }

@@ -111,6 +111,33 @@ impl World {
         child.wait_with_output().expect("it ends").into()
     }
 
+    /// Runs it with nobody who listens to what it says.
+    pub(crate) fn run_unheard(&self, arguments: &[&str], input: &[u8]) -> Said {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = self.command(arguments);
+        let command = command.stdin(Stdio::piped()).stdout(writer);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(input).expect("it reads");
+        drop(stdin);
+        child.wait_with_output().expect("it ends").into()
+    }
+
+    /// The file, as other programs see it.
+    pub(crate) fn file(&self) -> rusqlite::Connection {
+        let path = self.path().join("plimsoll.db");
+        rusqlite::Connection::open(path).expect("SQLite opens it")
+    }
+
+    /// Makes the tasks of a kind that have not ended unreadable.
+    pub(crate) fn spoil(&self, kind: &str) {
+        let lane = "(SELECT lane FROM lanes WHERE kind = ?)";
+        let statement = format!("UPDATE tasks SET state = x'c1' WHERE lane = {lane}");
+        let spoilt = self.file().execute(&statement, [kind]);
+        assert_ne!(spoilt.expect("it is done"), 0);
+    }
+
     pub(crate) fn start(&self, command: &mut Command) -> Child {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the command starts")

@@ -1,0 +1,166 @@
+//! What the guides promise, held against what is there.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plimsoll::log::Level;
+use plimsoll::task::Progress;
+use serde_json::Value;
+
+use crate::world::World;
+
+type Words = BTreeSet<String>;
+
+/// The words of the last column of this row of the guide; options are none of them.
+#[track_caller]
+fn fields(begin: &str) -> Words {
+    let guide = include_str!("../../../../docs/cli.md");
+    let mut rows = guide.lines().filter(|line| line.starts_with(begin));
+    let row = rows.next().unwrap_or_else(|| panic!("a row: {begin}"));
+    let names = row.rsplit('|').nth(1).unwrap_or_default().split('`');
+    let names = names.skip(1).step_by(2).map(String::from);
+    names.filter(|name| !name.starts_with('-')).collect()
+}
+
+/// The names of the fields of all these.
+fn keys<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Words {
+    let objects = objects.into_iter();
+    let fields = objects.flat_map(|object| object.as_object().expect("an object").keys());
+    fields.cloned().collect()
+}
+
+#[test]
+fn every_field_of_a_task_is_named() {
+    let world = World::new();
+    let failed = world.submit(["mail", "send"], "a", &[]);
+    world.work(&failed, async |held| held.fail_fatal("no route").await);
+    let held = world.submit(["mail", "send"], "b", &[]);
+    let progress = Progress::default();
+    world.work(&held, async |held| held.progress(progress).await);
+    let (held, failed) = (world.task(&held), world.task(&failed));
+    assert_eq!(keys([&held]), fields("| `task list`, `show`, `wait` |"));
+    assert_eq!(keys([&held["retry"]]), fields("| its `retry` |"));
+    assert_eq!(keys([&held["progress"]]), fields("| its `progress` |"));
+    assert_eq!(keys([&held["lease"]]), fields("| its `lease` |"));
+    assert_eq!(keys([&failed["errors"][0]]), fields("| its `errors` |"));
+}
+
+#[test]
+fn every_field_of_logs_steps_and_workers_is_named() {
+    let world = World::new();
+    world.submit(["q", "k"], "x", &["--key", "one"]);
+    world
+        .run(&["work", "--queue", "q", "--until-empty", "--", "true"])
+        .ended(0);
+    let objects = |words: &[&str]| world.run(&[words, &["--json"]].concat()).ended(0).objects();
+    let lines = objects(&["task", "logs", "key:one"]);
+    assert_eq!(keys(&lines), fields("| `task logs` |"));
+    let of_step = fields("| `task steps`, and a line's `step` |");
+    assert_eq!(keys(&objects(&["task", "steps", "key:one"])), of_step);
+    let step = lines.iter().find(|line| line["step"].is_object());
+    assert_eq!(keys(step.map(|line| &line["step"])), of_step);
+    let workers = objects(&["worker", "list", "--all"]);
+    assert_eq!(keys(&workers), fields("| `worker list` |"));
+}
+
+#[test]
+fn every_answer_to_a_submit_is_named() {
+    let world = World::new();
+    let submit = |payload| {
+        let words = [
+            "task", "submit", "q", "k", payload, "--key", "one", "--json",
+        ];
+        world.run(&words).ended(0).object()
+    };
+    let mut answers = ["x", "x", "y"].map(submit).to_vec();
+    let id = answers[0]["id"].as_str().expect("an id").to_owned();
+    world.work(&id, async |held| held.complete("").await);
+    answers.push(submit("x"));
+    let outcomes = answers
+        .iter()
+        .filter_map(|answer| answer["outcome"].as_str());
+    let mut named: Words = outcomes.map(String::from).collect();
+    named.extend(keys(&answers));
+    assert_eq!(named, fields("| `task submit` |"));
+    let lines = b"{\"payload\":1}\n{}\n";
+    let words = ["task", "submit", "q", "k", "--lines", "-", "--json"];
+    let answers = world.run_with(&words, lines).ended(2).objects();
+    assert_eq!(keys(&answers), fields("| `task submit --lines` |"));
+}
+
+#[test]
+fn every_answer_to_a_verb_is_named() {
+    let world = World::new();
+    let id = world.submit(["q", "k"], "x", &[]);
+    world.submit(["q", "k"], "x", &[]);
+    let run = |words: &[&str]| world.run(&[&["task", "cancel", "--json"], words].concat());
+    let answers = run(&[&id, "key:nothing"]).ended(3).objects();
+    let named = "| `task retry`, `cancel`, `delete` of named tasks |";
+    assert_eq!(keys(&answers), fields(named));
+    let answers = [&["--dry-run"][..], &["--yes"]]
+        .map(|more| run(&[&["--queue", "q"], more].concat()).ended(0).object());
+    assert_eq!(keys(&answers), fields("| of all that match |"));
+}
+
+#[test]
+fn every_field_of_queues_and_locks_is_named() {
+    let world = World::new();
+    world.submit(["q", "k"], "x", &[]);
+    let lanes = world.run(&["queue", "list", "--json"]).ended(0).object();
+    let mut named = keys([&lanes]);
+    named.extend(keys([&lanes["next"]]));
+    assert_eq!(named, fields("| `queue list` |"));
+    let queue = world.run(&["queue", "show", "q", "--json"]).ended(0);
+    assert_eq!(keys([&queue.object()]), fields("| `queue show` |"));
+    let lock = world.act(async |engine| {
+        let guard = engine.locks().lock("nightly").try_acquire().await?;
+        let lock = world.run(&["lock", "list", "--json"]).ended(0).object();
+        guard.release().await?;
+        Ok(lock)
+    });
+    assert_eq!(keys([&lock]), fields("| `lock list` |"));
+}
+
+/// The words of a log are those of the library.
+#[test]
+fn every_level_is_a_word_of_the_command() {
+    let world = World::new();
+    world.submit(["q", "k"], "x", &["--key", "one"]);
+    for level in Level::ALL {
+        let logs = ["task", "logs", "key:one", "--level", level.as_str()];
+        world.run(&logs).ended(0);
+    }
+    world
+        .run(&["task", "logs", "key:one", "--level", "loud"])
+        .ended(2);
+}
+
+/// Files of this folder that are written for people.
+fn guides(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let files = files.map(|file| file.expect("a file").path());
+    files
+        .filter(|file| file.extension().is_some_and(|ending| ending == "md"))
+        .collect()
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = ["", "docs", "docs/decisions"].map(|folder| root.join(folder));
+    let guides: Vec<PathBuf> = folders.iter().flat_map(|folder| guides(folder)).collect();
+    let mut followed = 0;
+    for guide in &guides {
+        let text = std::fs::read_to_string(guide).expect("text");
+        let links = text.split("](").skip(1);
+        let links = links.filter_map(|rest| rest.split_once(')'));
+        for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
+            let file = link.split('#').next().unwrap_or_default();
+            let folder = guide.parent().expect("a folder");
+            let there = file.is_empty() || folder.join(file).exists();
+            assert!(there, "{} links to {link}", guide.display());
+            followed += 1;
+        }
+    }
+    assert!(followed > 20, "{followed} links in {guides:?}");
+}
