@@ -80,16 +80,23 @@ impl Options {
         }
     }
 
-    pub(crate) async fn open(&self, missing: IfMissing) -> Outcome<Client> {
-        if let (StoreUrl::Sqlite { path, .. }, IfMissing::Refuse) = (self.url()?, missing)
-            && !path.exists()
-        {
-            return Err(CliError::NoStore(format!(
+    /// Which store is meant, if its file is there.
+    pub(crate) fn existing(&self) -> Outcome<StoreUrl> {
+        match self.url()? {
+            StoreUrl::Sqlite { path, .. } if !path.exists() => Err(CliError::NoStore(format!(
                 "there is no file {}: name another with --store sqlite:PATH or PLIMSOLL_STORE, \
                  or submit a task to make it",
                 path.display()
-            )));
+            ))),
+            url => Ok(url),
         }
+    }
+
+    pub(crate) async fn open(&self, missing: IfMissing) -> Outcome<Client> {
+        match missing {
+            IfMissing::Create => self.url()?,
+            IfMissing::Refuse => self.existing()?,
+        };
         let engine = Plimsoll::open(&self.store)?.engine(&self.namespace).await?;
         Ok(Client {
             tasks: engine.tasks(),

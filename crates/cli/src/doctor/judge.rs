@@ -78,6 +78,40 @@ pub(super) fn reached(store: &str, latency: Duration) -> Check {
     Check::new("store", verdict, found).advise("The machine or its disk is busy: look at its load.")
 }
 
+/// The schema of the file, and what this program knows. A file that nobody has written to has none.
+pub(super) fn schema(found: i64, known: i64, writes: bool) -> Check {
+    let older = "Programs that know only the older one refuse the file from now on: update them.";
+    let unopened =
+        "Look without --no-write, which brings it up to date; older programs refuse it then.";
+    let (verdict, words, advice) = match found {
+        _ if found > known => (
+            Verdict::Problem,
+            format!("version {found}, this program knows up to {known}"),
+            "Use a newer program.",
+        ),
+        _ if found == known => {
+            let words = format!("version {known}, as this program writes it");
+            (Verdict::Ok, words, "")
+        }
+        _ if !writes => (
+            Verdict::Problem,
+            format!("version {found}, this program writes {known}: not opened"),
+            unopened,
+        ),
+        0 => (
+            Verdict::Ok,
+            format!("version {known}, written just now"),
+            "",
+        ),
+        _ => (
+            Verdict::Warning,
+            format!("version {known}, brought up from {found} just now"),
+            older,
+        ),
+    };
+    Check::new("schema", verdict, words).advise(advice)
+}
+
 pub(super) fn durable(durability: Durability, filesystem: Option<&str>) -> Check {
     let memory = filesystem.filter(|name| ["tmpfs", "ramfs"].contains(name));
     let (verdict, found) = match (durability, memory) {
@@ -310,6 +344,34 @@ mod tests {
         assert_eq!(history(1, Some(8 * DAY)).verdict, Warning);
         assert_eq!(finished(9_999_999).verdict, Ok);
         assert_eq!(finished(10_000_000).verdict, Warning);
+    }
+
+    #[test]
+    fn a_schema_is_judged_by_what_this_program_knows_and_may_do() {
+        for (found, writes, verdict, words) in [
+            (2, true, Ok, "version 2, as this program writes it"),
+            (2, false, Ok, "version 2, as this program writes it"),
+            (3, true, Problem, "version 3, this program knows up to 2"),
+            (3, false, Problem, "version 3, this program knows up to 2"),
+            (1, true, Warning, "version 2, brought up from 1 just now"),
+            (
+                1,
+                false,
+                Problem,
+                "version 1, this program writes 2: not opened",
+            ),
+            (0, true, Ok, "version 2, written just now"),
+            (
+                0,
+                false,
+                Problem,
+                "version 0, this program writes 2: not opened",
+            ),
+        ] {
+            let check = schema(found, 2, writes);
+            assert_eq!((check.verdict, check.found.as_str()), (verdict, words));
+            assert_eq!(check.advice.is_some(), verdict > Ok);
+        }
     }
 
     #[test]

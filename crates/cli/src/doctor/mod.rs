@@ -10,10 +10,10 @@ use plimsoll::record::Fields;
 use plimsoll::registry::{Profile, WorkerStatus};
 use plimsoll::store::{Changes, Commit, Counts, Due, List, Put, Selector, Start, Write};
 use plimsoll::task::{Lane, Status, Task};
-use plimsoll::{Key, Result, StoreExt, StoreUrl, TaskId, Timestamp};
+use plimsoll::{Error, Key, Result, StoreExt, StoreUrl, TaskId, Timestamp, sqlite};
 
 use crate::client::{Client, IfMissing, Options};
-use crate::exit::{CliError, FAILURE, OK, Outcome};
+use crate::exit::{CliError, FAILURE, OK, Outcome, of_error};
 use crate::grid::{Cell, Column, Grid};
 use crate::output::say;
 use crate::place::filesystem;
@@ -44,15 +44,11 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) async fn run(self) -> Outcome {
-        let StoreUrl::Sqlite { path, .. } = self.options.url()? else {
+        let StoreUrl::Sqlite { path, .. } = self.options.existing()? else {
             return Ok(OK);
         };
         let screen = self.options.screen();
-        let (checks, code) = match self.options.open(IfMissing::Refuse).await {
-            Ok(client) => (self.examine(&client, &path).await?, None),
-            Err(error @ CliError::Plimsoll(_)) => (vec![unopened(&error)], Some(error.exit_code())),
-            Err(error) => return Err(error),
-        };
+        let (checks, code) = self.checks(&path).await?;
         show(&checks, &screen)?;
         let worst = checks.iter().map(|check| check.verdict).max();
         let ill = match self.strict {
@@ -62,48 +58,72 @@ impl Doctor {
         Ok(code.unwrap_or(if ill { FAILURE } else { OK }))
     }
 
-    async fn examine(&self, client: &Client, path: &Path) -> Result<Vec<Check>> {
-        let store = client.engine.store();
-        let clock = client.engine.clock();
-        let (before, asked) = (clock.monotonic(), clock.now());
-        let answered = store.ping().await?;
-        let latency = clock.monotonic().saturating_sub(before);
-        let capabilities = store.capabilities();
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let mut checks = vec![
-            judge::reached(&capabilities.store, latency),
-            schema(),
-            judge::durable(capabilities.durability, filesystem(folder).as_deref()),
-            judge::clocks(apart(answered, asked, latency)),
-        ];
-        if !self.no_write {
-            checks.push(match commits(client).await {
-                Ok(times) => judge::committed(times),
-                Err(error) => refused("commit", &error),
-            });
+    /// What was found, and the exit code if the file cannot be opened. To open it brings its schema
+    /// up to date, so that is looked at first.
+    async fn checks(&self, path: &Path) -> Outcome<(Vec<Check>, Option<u8>)> {
+        let unopened = |error: &Error| (vec![refused("store", error)], Some(of_error(error)));
+        let version = match sqlite::schema_version(path) {
+            Ok(version) => version,
+            Err(error) => return Ok(unopened(&error)),
+        };
+        let schema = judge::schema(version, sqlite::SCHEMA_VERSION, !self.no_write);
+        if schema.verdict == Verdict::Problem {
+            return Ok((vec![schema], None));
         }
-        checks.extend(due(client).await?);
-        checks.extend(work(client).await?);
-        checks.push(tasks(client).await?);
-        checks.push(history(client).await?);
+        match self.options.open(IfMissing::Refuse).await {
+            Ok(client) => Ok((self.examine(&client, path, schema).await, None)),
+            Err(CliError::Plimsoll(error)) => Ok(unopened(&error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn examine(&self, client: &Client, path: &Path, schema: Check) -> Vec<Check> {
+        let durability = client.engine.store().capabilities().durability;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut checks = made(["store", "clock"], reach(client).await);
+        let durable = judge::durable(durability, filesystem(folder).as_deref());
+        checks.splice(1..1, [schema, durable]);
+        if !self.no_write {
+            checks.extend(made(["commit"], commits(client).await));
+        }
+        checks.extend(made(["scheduled", "leases"], due(client).await));
+        checks.extend(made(["workers"], work(client).await));
+        checks.extend(made(["finished"], finished(client).await));
+        checks.extend(made(["tasks"], tasks(client).await));
+        checks.extend(made(["history"], history(client).await));
         checks.extend(disk(path));
-        Ok(checks)
+        checks
     }
 }
 
-fn unopened(error: &CliError) -> Check {
-    Check::new("store", Verdict::Problem, clean(&error.to_string()))
+/// What could not be looked at is a problem, and does not keep the rest from being looked at.
+fn made<const N: usize>(names: [&'static str; N], checks: Result<[Check; N]>) -> Vec<Check> {
+    match checks {
+        Ok(checks) => checks.into(),
+        Err(error) => names.map(|name| refused(name, &error)).into(),
+    }
 }
 
-fn refused(check: &'static str, error: &plimsoll::Error) -> Check {
-    Check::new(check, Verdict::Problem, clean(&error.to_string()))
+fn refused(check: &'static str, error: &Error) -> Check {
+    let check = Check::new(check, Verdict::Problem, clean(&error.to_string()));
+    match error {
+        Error::Corrupt(_) => check.advise(
+            "Keep a copy of the file, and go on with the last good one. If no disk has failed, please tell us.",
+        ),
+        _ => check,
+    }
 }
 
-/// A file that could be opened was brought up to date.
-fn schema() -> Check {
-    let version = plimsoll::sqlite::SCHEMA_VERSION;
-    let found = format!("version {version}, as this program writes it");
-    Check::new("schema", Verdict::Ok, found)
+/// Whether and when the store answers, and what time it has.
+async fn reach(client: &Client) -> Result<[Check; 2]> {
+    let (store, clock) = (client.engine.store(), client.engine.clock());
+    let (before, asked) = (clock.monotonic(), clock.now());
+    let answered = store.ping().await?;
+    let latency = clock.monotonic().saturating_sub(before);
+    Ok([
+        judge::reached(&store.capabilities().store, latency),
+        judge::clocks(apart(answered, asked, latency)),
+    ])
 }
 
 /// How far two clocks are apart, as far as one can tell by a call that took this long.
@@ -113,7 +133,7 @@ fn apart(theirs: Timestamp, ours: Timestamp, latency: Duration) -> Duration {
 }
 
 /// Writes a record that nobody reads, and removes it; it expires if this ends halfway.
-async fn commits(client: &Client) -> Result<Vec<Duration>> {
+async fn commits(client: &Client) -> Result<[Check; 1]> {
     let (store, clock) = (client.engine.store(), client.engine.clock());
     let ids = client.engine.ids();
     let key = Key::new(format!("plimsoll.doctor.{}", ids.commit()))?;
@@ -130,7 +150,7 @@ async fn commits(client: &Client) -> Result<Vec<Duration>> {
     }
     let commit = Commit::of(Write::Delete(key)).id(ids.commit());
     store.commit_one(commit).await?;
-    Ok(times)
+    Ok([judge::committed(times)])
 }
 
 async fn due(client: &Client) -> Result<[Check; 2]> {
@@ -164,7 +184,7 @@ async fn first(
     Ok(task.and_then(|task| since(&task)).map(|at| now.since(at)))
 }
 
-async fn work(client: &Client) -> Result<[Check; 2]> {
+async fn work(client: &Client) -> Result<[Check; 1]> {
     let rows = queue::rows(client, None).await?;
     let mut workers = client.engine.workers().list().await?;
     workers.retain(|worker| worker.status == WorkerStatus::Active);
@@ -182,14 +202,14 @@ async fn work(client: &Client) -> Result<[Check; 2]> {
             waits: now.since(next.runnable_at),
         })
     });
-    let ended = Status::ALL
-        .into_iter()
-        .filter(|status| status.is_terminal());
-    let finished = ended.map(|status| rows.iter().map(|row| of(row, status)).sum::<u64>());
-    Ok([
-        judge::worked_on(&waiting.collect::<Vec<_>>()),
-        judge::finished(finished.sum()),
-    ])
+    Ok([judge::worked_on(&waiting.collect::<Vec<_>>())])
+}
+
+async fn finished(client: &Client) -> Result<[Check; 1]> {
+    let lanes = client.tasks.counts(Counts::default()).await?;
+    let counts = lanes.into_iter().flat_map(|lane| lane.by_status);
+    let ended = counts.filter(|(status, _)| status.is_terminal());
+    Ok([judge::finished(ended.map(|(_, tasks)| tasks).sum())])
 }
 
 /// Whether a worker that says this of itself takes tasks of this lane. One that names no kinds takes
@@ -200,17 +220,13 @@ fn handles(profile: &Profile, lane: &Lane) -> bool {
 }
 
 /// Looks at some tasks of every lane and status for what must not be.
-async fn tasks(client: &Client) -> Result<Check> {
+async fn tasks(client: &Client) -> Result<[Check; 1]> {
     let store = client.engine.store();
     let (mut looked_at, mut wrong) = (0, Vec::new());
     for counts in client.tasks.counts(Counts::default()).await? {
         for status in counts.by_status.into_keys() {
             let selector = Selector::Lane(counts.lane.clone(), status);
-            let page = match store.list(List::new(selector, LOOKED_AT)).await {
-                Ok(page) => page.rows,
-                Err(error @ plimsoll::Error::Corrupt(_)) => return Ok(refused("tasks", &error)),
-                Err(error) => return Err(error),
-            };
+            let page = store.list(List::new(selector, LOOKED_AT)).await?.rows;
             looked_at += page.len();
             for task in &page {
                 let violations = task.violations().into_iter();
@@ -218,10 +234,10 @@ async fn tasks(client: &Client) -> Result<Check> {
             }
         }
     }
-    Ok(judge::sound(looked_at, &wrong))
+    Ok([judge::sound(looked_at, &wrong)])
 }
 
-async fn history(client: &Client) -> Result<Check> {
+async fn history(client: &Client) -> Result<[Check; 1]> {
     let store = client.engine.store();
     let page = |start| Changes {
         start,
@@ -233,7 +249,7 @@ async fn history(client: &Client) -> Result<Check> {
     let oldest = oldest.entries.first();
     let entries = oldest.map(|entry| newest.get().saturating_sub(entry.position.get()) + 1);
     let age = oldest.map(|entry| client.now().since(entry.at));
-    Ok(judge::history(entries.unwrap_or(0), age))
+    Ok([judge::history(entries.unwrap_or(0), age)])
 }
 
 /// What can be seen of the file from outside.
