@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
+use plimsoll::clock::Clock;
 use plimsoll::error::Problem;
 use plimsoll::store::{SubmitOutcome, Submitted};
 use plimsoll::task::NewTask;
@@ -149,7 +150,7 @@ pub(super) async fn submit(client: &Client, file: &str, defaults: &Defaults) -> 
     let (mut tally, mut number) = (Tally::default(), 0);
     let mut ended = None;
     while ended.is_none() && !tally.away {
-        let (lines, end) = source.batch(client).await;
+        let (lines, end) = source.batch(client.engine.clock().as_ref()).await;
         let mut batch = Vec::new();
         for line in lines {
             number += 1;
@@ -229,13 +230,13 @@ impl Source {
 
     /// What has come, as soon as it is many lines or the first has waited for a moment, and whether
     /// that was the end, and how it came.
-    async fn batch(&mut self, client: &Client) -> (Vec<Vec<u8>>, Option<Outcome<()>>) {
+    async fn batch(&mut self, clock: &dyn Clock) -> (Vec<Vec<u8>>, Option<Outcome<()>>) {
         let mut lines = match self.next().await {
             Ok(Some(line)) => vec![line],
             Ok(None) => return (Vec::new(), Some(Ok(()))),
             Err(error) => return (Vec::new(), Some(Err(error))),
         };
-        let mut linger = pin!(client.engine.clock().sleep(LINGER));
+        let mut linger = pin!(clock.sleep(LINGER));
         while lines.len() < BATCH {
             let next = tokio::select! {
                 biased;
@@ -323,5 +324,67 @@ impl Tally {
             text += &format!(", {} refused", grouped(self.refused));
         }
         text + ".\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use plimsoll::clock::ManualClock;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    fn source(input: impl AsyncBufRead + Unpin + 'static) -> Source {
+        Source {
+            input: Box::new(input),
+            file: "-".into(),
+            begun: Vec::new(),
+        }
+    }
+
+    /// Answers with an error.
+    struct Broken;
+
+    impl tokio::io::AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::Poll::Ready(Err(Error::from(ErrorKind::ConnectionReset)))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_read_before_an_error_is_handed_out_with_it() {
+        let mut source = source(BufReader::new((&b"one\ntwo\nthr"[..]).chain(Broken)));
+        let (lines, end) = source.batch(&ManualClock::new()).await;
+        assert_eq!(lines, [b"one\n", b"two\n"]);
+        assert!(matches!(end, Some(Err(CliError::Input { .. }))), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_full_or_has_waited_and_loses_no_part_of_a_line() {
+        let clock = ManualClock::new();
+        let (mut pipe, reader) = duplex(64 * 1024);
+        let mut source = source(BufReader::new(reader));
+        let many = "x\n".repeat(BATCH + 1) + "begun";
+        pipe.write_all(many.as_bytes()).await.expect("it is read");
+        let (lines, end) = source.batch(&clock).await;
+        assert_eq!((lines.len(), end.is_none()), (BATCH, true));
+        let (waited, ()) = tokio::join!(source.batch(&clock), async {
+            while clock.next_sleep().is_none() {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(LINGER);
+        });
+        assert_eq!((waited.0.len(), waited.1.is_none()), (1, true));
+        pipe.write_all(b" and ended").await.expect("it is read");
+        drop(pipe);
+        let (last, end) = source.batch(&clock).await;
+        assert_eq!(last, [b"begun and ended"]);
+        assert!(matches!(end, Some(Ok(()))), "{end:?}");
     }
 }
