@@ -16,6 +16,7 @@ mod json;
 mod lock;
 mod output;
 mod place;
+mod process;
 mod queue;
 mod screen;
 mod sweep;

@@ -9,10 +9,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-/// The command cannot be run: as `env` and `timeout` say it.
-const CANNOT_RUN: u8 = 126;
-/// There is no such command.
-const NO_COMMAND: u8 = 127;
+use crate::process::{CANNOT_RUN, code_of};
 
 /// Becomes the command of `plimsoll lock run`.
 #[derive(Debug, Args)]
@@ -34,10 +31,7 @@ impl LockExec {
         }
         let error = Command::new(program).args(arguments).exec();
         eprintln!("plimsoll: cannot run {}: {error}", program.display());
-        match error.kind() {
-            std::io::ErrorKind::NotFound => ExitCode::from(NO_COMMAND),
-            _ => ExitCode::from(CANNOT_RUN),
-        }
+        ExitCode::from(code_of(&error))
     }
 }
 

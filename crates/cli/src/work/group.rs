@@ -68,15 +68,27 @@ impl Groups {
 impl Leaders {
     /// Waits for adopted processes that have left their group and ended: they would stay zombies.
     fn bury_strangers(&self) {
-        for child in children() {
-            let ours = |id: Pid| self.watched.contains(&id) || self.killed.contains(&id);
-            // A leader leaves its group to end.
-            if !ours(child) && !getpgid(Some(child)).is_ok_and(ours) {
-                // It may still run, and it may be gone by now.
-                waitpid(Some(child), WaitOptions::NOHANG).ok();
-            }
-        }
+        let ours = |id: Pid| self.watched.contains(&id) || self.killed.contains(&id);
+        // A leader leaves its group to end.
+        bury(|child| ours(child) || getpgid(Some(child)).is_ok_and(ours));
     }
+}
+
+/// Waits for children that have ended, but for those that somebody else waits for.
+pub(super) fn bury(is_kept: impl Fn(Pid) -> bool) {
+    for child in children().into_iter().filter(|child| !is_kept(*child)) {
+        // It may still run, and it may be gone by now.
+        waitpid(Some(child), WaitOptions::NOHANG).ok();
+    }
+}
+
+/// Whether children of this process are alive in a group, but for one that somebody else waits for.
+/// Every process of the group is such a child or has a living parent that is, as far as orphans
+/// are adopted and parents stay in the group.
+pub(super) fn others(group: Pid, except: Option<Pid>) -> bool {
+    let is_other = |child: &Pid| Some(*child) != except && getpgid(Some(*child)) == Ok(group);
+    let mut others = children().into_iter().filter(is_other);
+    others.any(|child| matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)))
 }
 
 /// The children of this process, where the system tells.
@@ -180,7 +192,8 @@ impl Drop for Group {
     }
 }
 
-async fn woken(children: &mut Listener, clock: &dyn Clock) {
+/// Until a child has ended, or it is time to look again.
+pub(super) async fn woken(children: &mut Listener, clock: &dyn Clock) {
     tokio::select! {
         _ = children.recv() => {}
         () = clock.sleep(LOOK_EVERY) => {}

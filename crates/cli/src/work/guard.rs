@@ -3,33 +3,35 @@
 //! The worker starts the guard as the leader of a process group of its own; the command and all it
 //! starts are in that group. The guard's standard input brings the payload and then stays open for
 //! as long as the worker lives: when it ends, the guard ends the whole group, itself included. When
-//! the command ends, the guard leaves the group and ends what is left of it. The other way round, a
-//! worker that loses its guard ends the group by the guard's process id.
+//! the command ends, the guard leaves the group and ends what is left of it; if all were told to stop,
+//! the rest has its grace first. The other way round, a worker that loses its guard ends the group by
+//! the guard's process id.
+//!
+//! What loses its parent becomes a child of the guard, so that the guard knows when the last one of
+//! the group is gone.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use futures::FutureExt;
 use plimsoll::clock::{Clock, SystemClock};
-use rustix::io::Errno;
 use rustix::process::{
-    Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process_group,
+    Pid, Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process_group,
     setpgid,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
-use super::verdict::{CANNOT_RUN, NOT_FOUND, SIGNALLED};
-
-/// The system could not start it, for want of memory or processes: EX_OSERR of sysexits.
-const SYSTEM: u8 = 71;
+use super::group::{adopt_orphans, bury, others, woken};
+use crate::process::{SIGNALLED, SYSTEM, code, code_of};
 
 /// The parent of one command, started by `plimsoll work`.
 #[derive(Debug, Args)]
@@ -63,6 +65,9 @@ impl WorkGuard {
             return Err(io::Error::other("a guard leads a process group of its own"));
         }
         let _deaf = ignore_signals_to_the_group()?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        adopt_orphans()?;
+        let children = signal(SignalKind::child())?;
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         let mut input = pipe::Receiver::from_owned_fd(input)?;
         // A worker that dies before it has said everything leaves nothing to be started.
@@ -75,6 +80,7 @@ impl WorkGuard {
                 return Ok(code_of(&error));
             }
         };
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let stdin = child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
@@ -90,11 +96,16 @@ impl WorkGuard {
         tokio::select! {
             status = fed(feed, child.wait()) => {
                 let code = code(status?);
+                if terminate.recv().now_or_never().is_some() {
+                    self.spare_the_rest(pid).await?;
+                }
                 end_the_rest()?;
-                Ok(code)
+                return Ok(code);
             }
-            () = gone => self.end(child).await,
+            () = gone => {}
+            never = bury_orphans(children, pid) => match never {},
         }
+        self.end(child, pid).await
     }
 
     fn start(&self) -> io::Result<Child> {
@@ -104,14 +115,17 @@ impl WorkGuard {
             .spawn()
     }
 
-    /// Ends everything: politely, then for good.
-    async fn end(self, mut child: Child) -> io::Result<u8> {
+    /// Ends everything: politely, then for good. All of the group has the grace, not only the command.
+    async fn end(self, mut child: Child, pid: Option<Pid>) -> io::Result<u8> {
         kill_current_process_group(Signal::TERM)?;
         kill_current_process_group(Signal::CONT)?;
-        let clock = SystemClock::new();
+        let all = async {
+            child.wait().await.ok();
+            self.spare_the_rest(pid).await
+        };
         tokio::select! {
-            _ = child.wait() => {}
-            () = clock.sleep(self.grace) => {}
+            all = all => all?,
+            () = SystemClock::new().sleep(self.grace) => {}
         }
         std::fs::remove_dir_all(&self.folder).ok();
         if let Some(of_the_worker) = self.folder.parent() {
@@ -120,6 +134,22 @@ impl WorkGuard {
         }
         kill_current_process_group(Signal::KILL)?;
         Ok(SIGNALLED)
+    }
+
+    /// Waits for what the command has started and left, but not for longer than its grace.
+    async fn spare_the_rest(&self, command: Option<Pid>) -> io::Result<()> {
+        let mut children = signal(SignalKind::child())?;
+        let clock = SystemClock::new();
+        let all = async {
+            while others(getpgrp(), command) {
+                woken(&mut children, &clock).await;
+            }
+        };
+        tokio::select! {
+            () = all => {}
+            () = clock.sleep(self.grace) => {}
+        }
+        Ok(())
     }
 }
 
@@ -145,6 +175,14 @@ async fn fed<T>(feed: impl Future<Output = ()>, wait: impl Future<Output = T>) -
         () = &mut feed => {}
     }
     wait.await
+}
+
+/// Waits for what was left to this process and has ended, for ever.
+async fn bury_orphans(mut children: Listener, command: Option<Pid>) -> Infallible {
+    loop {
+        children.recv().await;
+        bury(|child| Some(child) == command);
+    }
 }
 
 /// Signals to the group are for the command. The guard hears them too, and goes on.
@@ -176,24 +214,5 @@ async fn read_payload(input: &mut pipe::Receiver) -> io::Result<Vec<u8>> {
         Ok(payload)
     } else {
         Err(ErrorKind::UnexpectedEof.into())
-    }
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = match (status.code(), status.signal()) {
-        (Some(code), _) => code,
-        (None, Some(signal)) => i32::from(SIGNALLED) + signal,
-        (None, None) => i32::from(SYSTEM),
-    };
-    u8::try_from(code).unwrap_or(u8::MAX)
-}
-
-/// As shells answer.
-fn code_of(error: &io::Error) -> u8 {
-    match error.kind() {
-        ErrorKind::NotFound => NOT_FOUND,
-        ErrorKind::PermissionDenied | ErrorKind::ArgumentListTooLong => CANNOT_RUN,
-        _ if Errno::from_io_error(error) == Some(Errno::NOEXEC) => CANNOT_RUN,
-        _ => SYSTEM,
     }
 }

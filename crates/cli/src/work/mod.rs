@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::client::{IfMissing, Options};
 use crate::exit::{CUT_OFF, CliError, OK, Outcome};
 use crate::input::duration;
+use crate::process::this_program;
 use group::{Groups, adopt_orphans};
 use report::Report;
 use run::Setup;
@@ -239,14 +240,6 @@ fn check_command(command: &OsStr) -> Outcome<()> {
 /// What could not be done, and why.
 fn because(what: &'static str) -> impl Fn(io::Error) -> CliError {
     move |error| CliError::System { what, error }
-}
-
-/// This program as it is now: its file may be replaced while it runs.
-fn this_program() -> io::Result<PathBuf> {
-    if cfg!(target_os = "linux") {
-        return Ok("/proc/self/exe".into());
-    }
-    std::env::current_exe()
 }
 
 fn machine() -> String {

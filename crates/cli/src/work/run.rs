@@ -177,6 +177,7 @@ async fn watch_over(
     group.signal(Signal::CONT);
     let timeout = context.task().spec.attempt_timeout;
     let grace = grace(setup.grace, &cause, setup.lease, timeout);
+    // The guard ends after what the command has started, which may end politely too.
     let end = tokio::select! {
         biased;
         end = group.ended(clock) => Some(end?),

@@ -20,18 +20,14 @@ use plimsoll::task::NewTask;
 use plimsoll::worker::{Answer, Cause, Completion, Failure};
 use rustix::process::Signal;
 
+use crate::process::{CANNOT_RUN, NOT_FOUND, SIGNALLED};
+
 /// `EX_DATAERR`: the input is wrong, and will be wrong next time.
 const DATA: u8 = 65;
 /// `EX_UNAVAILABLE`: something that is needed is missing here.
 const UNAVAILABLE: u8 = 69;
 /// `EX_TEMPFAIL`: to be tried again later.
 const TEMPORARY: u8 = 75;
-/// The command is there but cannot be run.
-pub(super) const CANNOT_RUN: u8 = 126;
-/// The command is not there.
-pub(super) const NOT_FOUND: u8 = 127;
-/// To which shells add the signal that killed a command.
-pub(super) const SIGNALLED: u8 = 128;
 
 /// How long a task is put off by a command that does not say.
 pub(super) const SNOOZE: Duration = Duration::from_secs(60);

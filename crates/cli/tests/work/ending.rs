@@ -264,3 +264,47 @@ async fn a_guard_that_leads_no_group_starts_nothing() {
     assert_eq!(guard.output().unwrap().status.code(), Some(71));
     assert!(!world.path().join("started").exists());
 }
+
+/// A parent that dies at once of SIGTERM, and a child that has something to save.
+const ORPHAN: &str = "
+    [ $PLIMSOLL_ATTEMPT = 1 ] || exit 0
+    sh -c 'trap stop=1 TERM; echo $$ > pids; while [ -z \"$stop\" ]; do sleep 0.01; done
+        echo > saving; read line < go; echo saved > saved' &
+    wait; wait";
+
+/// A worker that runs the parent, when the parent is gone and the child has begun to save; then
+/// the child may go on. Answers the child.
+fn orphan(world: &World, options: &[&str], stop: impl FnOnce(&Working)) -> (Working, Pid) {
+    let [pids, saving, _go] = ["pids", "saving", "go"].map(|name| world.fifo(name));
+    let worker = Working::start(world, options, &["sh", "-c", ORPHAN]);
+    let child = pids.pids()[0];
+    stop(&worker);
+    saving.read();
+    std::fs::write(world.path().join("go"), "\n").unwrap();
+    (worker, child)
+}
+
+#[tokio::test]
+async fn what_a_command_has_started_may_finish_when_the_command_is_told_to_stop() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    let options = ["--drain-timeout", "0s", "--grace", "1h"];
+    let (worker, child) = orphan(&world, &options, |worker| worker.signal(Signal::TERM));
+    assert_eq!(worker.end(), 12);
+    assert_gone(&[child]);
+    assert!(world.path().join("saved").exists());
+    let task = world.get(id).await;
+    assert_eq!((task.status, task.failures), (Status::Pending, 0));
+    world.assert_tidy();
+}
+
+#[tokio::test]
+async fn what_a_command_has_started_may_finish_when_the_worker_is_killed() {
+    let world = World::new().await;
+    world.submit("").await;
+    let kill = |worker: &Working| worker.signal(Signal::KILL);
+    let (worker, child) = orphan(&world, &["--grace", "1h"], kill);
+    assert_eq!(worker.end(), -9);
+    await_gone(child);
+    assert!(world.path().join("saved").exists());
+}

@@ -50,7 +50,10 @@ async fn go_round(station: &Station, rounds: &Rounds) -> Result<()> {
         station.pause(0, 3_000).await;
         // Most want the same.
         let name = NAMES[usize::from(dice.chance(200))];
-        let (key, ttl) = (Key::new(format!("{LOCKS}{name}"))?, dice.millis(1_000, 8_000));
+        let (key, ttl) = (
+            Key::new(format!("{LOCKS}{name}"))?,
+            dice.millis(1_000, 8_000),
+        );
         let lock = station.locks.lock(name).owner(&station.who).ttl(ttl);
         let number = station.world.checker().wants(&station.who, &key);
         let guard = take(station, &lock).await;
