@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll::log::{ExecutionStep, Line};
+use plimsoll::log::{AttemptStep, ExecutionStep, Line};
 use plimsoll::store::SubmitOutcome;
 use plimsoll::task::{Backoff, FailureKind, KeyLifetime, OnConflict, RetryPolicy, Status, Task};
 use plimsoll::{Error, Name, Timestamp};
@@ -137,6 +137,7 @@ struct WireAttempt<'a> {
     at: At,
     kind: FailureKind,
     message: &'a str,
+    stage: Option<&'a Name>,
 }
 
 impl<'a> From<&'a Task> for WireTask<'a> {
@@ -164,6 +165,7 @@ impl<'a> From<&'a Task> for WireTask<'a> {
             at: At(error.at),
             kind: error.kind,
             message: &error.message,
+            stage: error.stage.as_ref(),
         });
         let attributes = task.attributes.iter();
         let attributes = attributes.map(|(name, value)| (name, Body::of(value)));
@@ -234,6 +236,25 @@ pub(crate) struct WireStep<'a> {
     duration_ms: Option<u64>,
     success: Option<bool>,
     error: Option<&'a str>,
+}
+
+/// A step of a task, and of which attempt.
+#[derive(Serialize)]
+pub(crate) struct WireAttemptStep<'a> {
+    fence: u64,
+    #[serde(flatten)]
+    step: WireStep<'a>,
+    cut_off: bool,
+}
+
+impl<'a> From<&'a AttemptStep> for WireAttemptStep<'a> {
+    fn from(step: &'a AttemptStep) -> Self {
+        Self {
+            fence: step.fence.get(),
+            step: WireStep::from(&step.step),
+            cut_off: step.cut_off,
+        }
+    }
 }
 
 impl<'a> From<&'a ExecutionStep> for WireStep<'a> {

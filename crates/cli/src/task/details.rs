@@ -1,8 +1,9 @@
 //! `plimsoll task show`.
 
 use clap::Args;
-use plimsoll::Timestamp;
+use plimsoll::archive::Archived;
 use plimsoll::task::{Backoff, KeyLifetime, Status, Task};
+use plimsoll::{Error, Name, Timestamp};
 
 use super::list::{in_words, what};
 use crate::client::Client;
@@ -34,8 +35,16 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) async fn run(self, client: &Client) -> Outcome {
-        let task = self.task.task(&client.tasks).await?;
         let screen = &client.screen;
+        let task = match (self.task.task(&client.tasks).await, &self.task) {
+            (Err(Error::NotFound(gone)), Which::Id(id)) => {
+                // It may be over for so long that it was archived.
+                let archived = client.engine.archive().get(*id).await?;
+                let archived = archived.ok_or(Error::NotFound(gone))?;
+                return show_archived(&archived, screen);
+            }
+            (task, _) => task?,
+        };
         if screen.json {
             screen.object(&WireTask::from(&task))?;
         } else {
@@ -43,6 +52,24 @@ impl Show {
         }
         Ok(OK)
     }
+}
+
+/// What is left of a task that was archived, under the names of the archive.
+fn show_archived(archived: &Archived, screen: &Screen) -> Outcome {
+    if screen.json {
+        screen.object(&archived.to_json())?;
+        return Ok(OK);
+    }
+    let id = screen.paint(Tint::Strong, &archived.id.to_string());
+    let status = screen.paint(archived.status.into(), archived.status.as_str());
+    let mut text = format!("{id}  {status}  (archived)\n");
+    for (name, value) in archived.fields.iter().chain(&archived.attributes) {
+        let name = screen.paint(Tint::Faint, &format!("{:17}", name.as_str()));
+        let value = shown(value, false, screen.width.unwrap_or(WIDTH));
+        text += &format!("  {name}  {}\n", value.trim());
+    }
+    say(&text)?;
+    Ok(OK)
 }
 
 /// Everything that a person wants to know of a task.
@@ -123,6 +150,9 @@ fn facts(task: &Task, now: Timestamp) -> Vec<(&'static str, String)> {
             .map(|at| moment(now, at)),
     );
     fact("stage", task.stage.as_ref().map(|stage| stage.to_string()));
+    let settled = task.settled.as_ref();
+    let settled = settled.and_then(|settled| settled.worker.as_ref());
+    fact("settled by", settled.map(|worker| worker.to_string()));
     fact(
         "progress",
         task.progress
@@ -192,11 +222,12 @@ pub(super) fn bar(percent: u8) -> String {
 }
 
 fn errors(task: &Task, now: Timestamp, screen: &Screen) -> String {
-    const COLUMNS: [Column; 5] = [
+    const COLUMNS: [Column; 6] = [
         Column::new("FENCE").right(),
         Column::new("WHEN"),
         Column::new("WORKER").cut_to(6),
         Column::new("HOW"),
+        Column::new("STAGE").cut_to(6).rank(1),
         Column::new("MESSAGE").cut_to(20),
     ];
     let rows = task.errors.iter().map(|error| {
@@ -205,6 +236,7 @@ fn errors(task: &Task, now: Timestamp, screen: &Screen) -> String {
             age(now, error.at).into(),
             error.worker.name.as_str().into(),
             Cell::tinted(failure(error.kind), Tint::Bad),
+            error.stage.as_ref().map_or("", Name::as_str).into(),
             error.message.as_str().into(),
         ]
     });

@@ -13,7 +13,7 @@ use crate::input::{self, Which};
 use crate::output::say;
 use crate::screen::{Screen, Tint};
 use crate::text::{age, span};
-use crate::wire::WireStep;
+use crate::wire::WireAttemptStep;
 
 /// Shows the steps of a task: commands that it ran, over all its attempts.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ impl ShowSteps {
         let screen = &client.screen;
         if screen.json {
             for step in &steps {
-                if !screen.object(&WireStep::from(step))? {
+                if !screen.object(&WireAttemptStep::from(step))? {
                     break;
                 }
             }

@@ -191,6 +191,7 @@ async fn a_task_that_failed_is_shown_with_its_errors() {
   kind        transcode
   priority    5
   attempts    1, 1 failed of at most 1
+  settled by  host-1
   reason      no codec for the stream �[31mat all
   submitted   2030-01-01T00:00:00Z (59m ago)
   started     2030-01-01T00:59:00Z (14s ago)
