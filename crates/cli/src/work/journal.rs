@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use plimsoll::log::{Level, NewLine};
+use plimsoll::log::{Level, NewLine, cut_middle};
 use plimsoll::record::Fields;
 use plimsoll::task::Progress;
 use plimsoll::worker::Context;
@@ -141,7 +141,9 @@ impl Journal {
             return;
         }
         let max = self.context.engine().store().limits().text_bytes_max;
-        cut(&mut line.message, max);
+        if line.message.len() > max {
+            line.message = cut_middle(&line.message, max);
+        }
         if let Err(error) = self.context.job_log().append(line).await {
             // Any other refusal is of this line, and cannot be logged.
             self.lost = ends(&error);
@@ -212,28 +214,4 @@ fn ends(error: &Error) -> bool {
         error,
         Error::LeaseLost(_) | Error::Unavailable(_) | Error::Closed
     )
-}
-
-/// Shortens a text that the log would refuse, and says so.
-fn cut(text: &mut String, max: usize) {
-    if text.len() > max {
-        let note = format!(" … ({} bytes in all)", text.len());
-        text.truncate(text.floor_char_boundary(max.saturating_sub(note.len())));
-        text.push_str(&note);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_is_too_long_is_cut_between_characters_with_a_note() {
-        let mut text = "ü".repeat(100);
-        cut(&mut text, 200);
-        assert_eq!(text, "ü".repeat(100));
-        cut(&mut text, 60);
-        assert!(text.len() <= 60 && text.starts_with("üüü"), "{text}");
-        assert!(text.ends_with("ü … (200 bytes in all)"), "{text}");
-    }
 }

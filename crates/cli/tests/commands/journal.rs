@@ -41,6 +41,6 @@ fn a_line_that_is_too_long_for_the_log_is_cut_and_the_next_is_heard() {
     let lines = logged(&world, script);
     let cut = lines.iter().find(|line| line.1.starts_with("xxx"));
     let (_, cut) = cut.unwrap_or_else(|| panic!("the beginning"));
-    assert!(cut.ends_with("x … (70000 bytes in all)"), "{}", cut.len());
+    assert!(cut.contains(" bytes left out]\n"), "{}", cut.len());
     assert!(lines.contains(&("warn".into(), "after".into())));
 }

@@ -158,6 +158,6 @@ async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
     warned("`progress soon`");
     warned("`dance`");
     // There may be 256 attributes.
-    warned("`set` was refused");
+    warned("`set a256` was refused");
     assert!(said.contains(&(Level::Info, "no end".into())), "{said:#?}");
 }
