@@ -8,6 +8,7 @@ mod guide;
 mod journal;
 mod lock;
 mod lock_errors;
+mod logs;
 mod look;
 mod operate;
 mod submit;
