@@ -1,4 +1,5 @@
-//! What one pass of the sweeper costs beside many tasks that it has nothing to do with.
+//! What a pass of the sweeper costs: beside many tasks that it has nothing to do with, and for each task
+//! that it archives.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll::limits::LEASE_MAX;
 use plimsoll::store::{Claim, Ending, FailRetry, Pick};
+use plimsoll::sweeper::{Reason, Trouble};
 use plimsoll::task::{Lane, Status, Task};
-use plimsoll::{Engine, Error, Result, Sweeper};
+use plimsoll::{Engine, Error, Result, Retention, Sweeper};
 
 use crate::claims::settle;
 use crate::cycle::{fill, submit_all};
@@ -24,6 +26,8 @@ pub(crate) struct Sweep {
     depth: u64,
     rounds: u64,
     rest: Duration,
+    /// Whether all tasks are completed, and go to the archive.
+    archives: bool,
 }
 
 /// How many tasks of each status there are. The smallest is the first.
@@ -41,17 +45,29 @@ pub(crate) fn sweeps(scale: Scale) -> Vec<Sweep> {
         depth,
         rounds: scale.rounds,
         rest: scale.rest,
+        archives: false,
     };
-    DEPTHS.map(sweep).into()
+    let archive = |(depth, size)| Sweep {
+        name: format!("sweep-all-{size}"),
+        about: "completed tasks that all go to the archive",
+        archives: true,
+        ..sweep((depth, size))
+    };
+    let (beside, all) = (DEPTHS.map(sweep), [DEPTHS[0], DEPTHS[1]].map(archive));
+    beside.into_iter().chain(all).collect()
 }
 
 impl Sweep {
     pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
         let payload = Bytes::from(vec![b'x'; 200]);
-        self.set_up(&bench, &payload).await?;
+        if self.archives {
+            return self.run_archive(&bench, &payload).await;
+        }
+        for status in Status::ALL {
+            self.set_up(&bench, &payload, status).await?;
+        }
         bench.clock.sleep(self.rest).await;
-        let engine = Engine::with(bench.store.clone(), bench.clock.clone(), bench.ids.clone());
-        let sweeper = Sweeper::new(engine);
+        let sweeper = sweeper(&bench);
         let mut latencies = Latencies::new();
         let mut took = Duration::ZERO;
         let mut acted = 0;
@@ -63,7 +79,7 @@ impl Sweep {
             latencies.record(answered);
             took += answered;
             if let Some(trouble) = pass.troubles.first() {
-                return Err(Error::Corrupt(trouble.to_string().into()));
+                return Err(failed(trouble));
             }
             acted += pass.promoted + pass.expired + pass.archived + pass.removed.tasks;
             (bench.progress)(round, self.rounds);
@@ -84,29 +100,78 @@ impl Sweep {
         })
     }
 
-    /// As many tasks of each status, none of which is due.
-    async fn set_up(&self, bench: &Bench, payload: &Bytes) -> Result<()> {
+    /// Passes until all tasks are archived.
+    async fn run_archive(&self, bench: &Bench, payload: &Bytes) -> Result<Measured> {
+        self.set_up(bench, payload, Status::Completed).await?;
+        bench.clock.sleep(self.rest).await;
+        let mut retention = Retention::default();
+        retention.tasks.insert(Status::Completed, Duration::ZERO);
+        let sweeper = sweeper(bench).retention(retention);
+        let (mut latencies, mut passes, mut archived) = (Latencies::new(), 0, 0);
+        let wrote = Written::now();
+        let began = bench.clock.monotonic();
+        loop {
+            let asked = bench.clock.monotonic();
+            let pass = sweeper.pass().await;
+            latencies.record(bench.since(asked));
+            passes += 1;
+            archived += pass.archived;
+            if let Some(trouble) = pass.troubles.first() {
+                return Err(failed(trouble));
+            }
+            (bench.progress)(archived, self.depth);
+            if !pass.more {
+                break;
+            }
+        }
+        Ok(Measured {
+            operation: "task",
+            operations: archived,
+            took: bench.since(began),
+            written: Written::now().since(wrote),
+            latency_of: "pass",
+            latencies,
+            counts: BTreeMap::from([("passes", passes), ("archived", archived)]),
+            settings: BTreeMap::from([
+                ("depth", self.depth.into()),
+                ("payload_bytes", (payload.len() as u64).into()),
+            ]),
+        })
+    }
+
+    /// So many tasks of a status, none of which is due.
+    async fn set_up(&self, bench: &Bench, payload: &Bytes, status: Status) -> Result<()> {
         let day = Duration::from_secs(24 * 60 * 60);
-        for status in Status::ALL {
-            let lane = Lane::new("bench", status.as_str())?;
-            let new = || bench.task(&lane, payload);
-            match status {
-                Status::Scheduled => fill(bench, self.depth, |_| new().after(day)).await?,
-                Status::Pending => fill(bench, self.depth, |_| new()).await?,
-                Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {
-                    for first in (0..self.depth).step_by(STEP as usize) {
-                        submit_all(bench, (0..STEP).map(|_| new()).collect()).await?;
-                        let tasks = hold(bench, &lane).await?;
-                        if let Some(how) = ending(bench, status) {
-                            settle(bench, tasks, how).await?;
-                        }
-                        (bench.progress)(first, self.depth);
+        let lane = Lane::new("bench", status.as_str())?;
+        let new = || bench.task(&lane, payload);
+        match status {
+            Status::Scheduled => fill(bench, self.depth, |_| new().after(day)).await?,
+            Status::Pending => fill(bench, self.depth, |_| new()).await?,
+            Status::Claimed | Status::Completed | Status::Failed | Status::Cancelled => {
+                for first in (0..self.depth).step_by(STEP as usize) {
+                    submit_all(bench, (0..STEP).map(|_| new()).collect()).await?;
+                    let tasks = hold(bench, &lane).await?;
+                    if let Some(how) = ending(bench, status) {
+                        settle(bench, tasks, how).await?;
                     }
+                    (bench.progress)(first, self.depth);
                 }
             }
         }
         Ok(())
     }
+}
+
+fn failed(trouble: &Trouble) -> Error {
+    match &trouble.error {
+        Reason::Store(error) => error.clone(),
+        Reason::Sink(why) => Error::Unsupported(why.clone().into()),
+    }
+}
+
+fn sweeper(bench: &Bench) -> Sweeper {
+    let (store, clock) = (bench.store.clone(), bench.clock.clone());
+    Sweeper::new(Engine::with(store, clock, bench.ids.clone()))
 }
 
 /// How tasks come to this end.

@@ -73,6 +73,7 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
         "sweep-1k" => TASKS / 20,
+        "sweep-all-1k" => 1_000,
         _ => panic!("{name} is new: how many operations does it do?"),
     }
 }
@@ -137,6 +138,18 @@ async fn a_sweep_stands_beside_tasks_of_every_status_and_leaves_them_alone() -> 
     let of_each = Status::ALL.map(|status| (status, 1_000));
     assert_eq!(by_status(store.as_ref()).await?, BTreeMap::from(of_each));
     assert_eq!(found.counts["acted"], 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sweep_of_everything_leaves_it_in_the_archive() -> Result<()> {
+    let store = memory()?;
+    let found = measure("sweep-all-1k", store.clone()).await?;
+    assert_eq!(by_status(store.as_ref()).await?, BTreeMap::new());
+    assert_eq!(
+        (found.counts["archived"], found.counts["passes"]),
+        (1_000, 2)
+    );
     Ok(())
 }
 
@@ -262,7 +275,7 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
             }
-            "sweep-1k" => vec![commits, (Method::Claim, 1), (Method::Due, 1)],
+            "sweep-1k" | "sweep-all-1k" => vec![commits, (Method::Claim, 1), (Method::Due, 1)],
             // Workers repeat what failed; a caller does not.
             _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
             // Whoever wants a lock waits on when a call fails.

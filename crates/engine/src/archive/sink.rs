@@ -114,7 +114,7 @@ impl Sink for JsonLines {
         for task in tasks {
             answers.push(match Archived::of(task) {
                 Ok(archived) => {
-                    lines.extend_from_slice(line(&archived).to_string().as_bytes());
+                    lines.extend_from_slice(archived.to_json().to_string().as_bytes());
                     lines.push(b'\n');
                     Ok(())
                 }
@@ -146,26 +146,29 @@ const TEXTS: [&str; 10] = [
     "trace",
 ];
 
-fn line(archived: &Archived) -> Value {
-    let mut line = Map::new();
-    for (name, value) in &archived.fields {
-        let name = name.as_str();
-        let value = match name {
-            _ if BODIES.contains(&name) => body(value),
-            _ if TEXTS.contains(&name) => json!(String::from_utf8_lossy(value)),
-            // Numbers and what is JSON already.
-            _ => serde_json::from_slice(value).unwrap_or_else(|_| body(value)),
-        };
-        line.insert(name.to_owned(), value);
+impl Archived {
+    /// All of it as one JSON object, as [`JsonLines`] writes it.
+    pub fn to_json(&self) -> Value {
+        let mut line = Map::new();
+        for (name, value) in &self.fields {
+            let name = name.as_str();
+            let value = match name {
+                _ if BODIES.contains(&name) => body(value),
+                _ if TEXTS.contains(&name) => json!(String::from_utf8_lossy(value)),
+                // Numbers and what is JSON already.
+                _ => serde_json::from_slice(value).unwrap_or_else(|_| body(value)),
+            };
+            line.insert(name.to_owned(), value);
+        }
+        let attributes = self.attributes.iter();
+        let attributes: Map<String, Value> = attributes
+            .map(|(name, value)| (name.to_string(), body(value)))
+            .collect();
+        if !attributes.is_empty() {
+            line.insert("attributes".to_owned(), attributes.into());
+        }
+        line.into()
     }
-    let attributes = archived.attributes.iter();
-    let attributes: Map<String, Value> = attributes
-        .map(|(name, value)| (name.to_string(), body(value)))
-        .collect();
-    if !attributes.is_empty() {
-        line.insert("attributes".to_owned(), attributes.into());
-    }
-    line.into()
 }
 
 fn body(bytes: &Bytes) -> Value {
