@@ -1,20 +1,23 @@
 //! `plimsoll lock run`: runs a command under a lock.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::Args;
 use plimsoll::Error;
 use plimsoll::locks::LockGuard;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::client::Client;
 use crate::exit::{CliError, Outcome};
 use crate::input;
+use crate::process::{code, this_program};
 use crate::text::{clean, span};
 
 /// Runs a command under a lock, and ends with its exit code, or with 128 and the signal that ended
@@ -51,19 +54,18 @@ impl Run {
         let owner = self.owner.clone().unwrap_or_else(owner);
         let lock = client.engine.locks().lock(&self.name);
         let lock = lock.ttl(self.ttl).owner(owner);
+        let bar = client
+            .screen
+            .bar("{spinner} waiting for the lock {elapsed}");
+        if self.wait || self.timeout.is_some() {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
         let guard = match (self.wait, self.timeout) {
-            (true, _) => {
-                let bar = client
-                    .screen
-                    .bar("{spinner} waiting for the lock {elapsed}");
-                bar.enable_steady_tick(Duration::from_millis(100));
-                let guard = lock.acquire().await;
-                bar.finish_and_clear();
-                guard
-            }
+            (true, _) => lock.acquire().await,
             (false, Some(timeout)) => lock.acquire_within(timeout).await,
             (false, None) => lock.try_acquire().await,
         };
+        bar.finish_and_clear();
         match guard {
             Ok(guard) => self.under(guard, client).await,
             Err(error) if error.code() == "lock_not_acquired" => {
@@ -74,23 +76,14 @@ impl Run {
     }
 
     async fn under(&self, guard: LockGuard, client: &Client) -> Outcome {
-        // Before the command starts, so that none of them ends this process without it.
-        let mut signals = Forwarded::listen()?;
-        let mut running = Running {
-            child: self.start(&guard)?,
-            foreground: self.foreground,
-        };
-        let status = loop {
-            tokio::select! {
-                biased;
-                () = guard.lost() => break None,
-                status = running.child.wait() => break Some(status?),
-                signal = signals.next() => running.forward(signal),
+        let status = match self.command(&guard, client).await {
+            Ok(Some(status)) => status,
+            Ok(None) => return Err(self.lost("its command was ended")),
+            Err(error) => {
+                // Nothing runs. If the lock cannot be released, it ends by itself.
+                guard.release().await.ok();
+                return Err(error);
             }
-        };
-        let Some(status) = status else {
-            running.end(client, grace(self.ttl)).await?;
-            return Err(lost(&self.name, "its command was ended"));
         };
         match guard.release().await {
             Ok(()) => Ok(code(status)),
@@ -102,17 +95,49 @@ impl Run {
                 ));
                 Ok(code(status))
             }
-            Err(Error::Conflict(_)) => Err(lost(&self.name, "before its command had ended")),
+            Err(Error::Conflict(_)) => Err(self.lost("before its command had ended")),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn start(&self, guard: &LockGuard) -> Outcome<Child> {
-        let failed = |error| CliError::Input {
-            what: "this program, to start the command".into(),
-            error,
+    /// Runs the command to its end, or ends it if the lock is lost: then it has no status.
+    async fn command(&self, guard: &LockGuard, client: &Client) -> Outcome<Option<ExitStatus>> {
+        let failed = |what| move |error| CliError::System { what, error };
+        // Before the command starts, so that none of them ends this process without it.
+        let mut signals = Forwarded::listen().map_err(failed("listen for signals"))?;
+        let children = signal(SignalKind::child());
+        let mut children = children.map_err(failed("listen for signals"))?;
+        let start = self.start(guard);
+        let mut running = Running {
+            child: start.map_err(failed("start the command"))?,
+            foreground: self.foreground,
         };
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        loop {
+            tokio::select! {
+                biased;
+                () = guard.lost() => {
+                    let ended = running.end(client, grace(self.ttl)).await;
+                    ended.map_err(failed("end the command"))?;
+                    return Ok(None);
+                }
+                status = running.child.wait() => {
+                    return status.map(Some).map_err(failed("wait for the command"));
+                }
+                signal = signals.next() => running.forward(signal),
+                _ = children.recv() => if running.wants_terminal() {
+                    client.screen.note("The command waits for the terminal: --foreground gives it.");
+                },
+            }
+        }
+    }
+
+    fn lost(&self, what: &'static str) -> CliError {
+        let name = self.name.clone();
+        CliError::LockLost { name, what }
+    }
+
+    fn start(&self, guard: &LockGuard) -> io::Result<Child> {
+        let mut command = Command::new(this_program()?);
         command.arg("lock-exec").arg("--parent");
         command.arg(std::process::id().to_string());
         command.arg("--").args(&self.command);
@@ -121,7 +146,7 @@ impl Run {
         if !self.foreground {
             command.process_group(0);
         }
-        command.spawn().map_err(failed)
+        command.spawn()
     }
 }
 
@@ -138,19 +163,6 @@ fn owner() -> String {
     format!("{host} ({})", std::process::id())
 }
 
-fn lost(name: &str, what: &'static str) -> CliError {
-    let name = name.into();
-    CliError::LockLost { name, what }
-}
-
-/// What a shell would say: the exit code, or 128 and the signal.
-fn code(status: ExitStatus) -> u8 {
-    let signalled = || status.signal().map(|signal| 128 + signal);
-    let code = status.code().or_else(signalled);
-    code.and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(u8::MAX)
-}
-
 /// The command while it runs.
 struct Running {
     child: Child,
@@ -158,13 +170,15 @@ struct Running {
 }
 
 impl Running {
+    /// Unless its end was seen.
+    fn pid(&self) -> Option<Pid> {
+        let id = self.child.id()?;
+        Pid::from_raw(id.cast_signed())
+    }
+
     /// To the command and, unless it shares our group, to all it has started.
     fn signal(&self, signal: Signal) {
-        let id = self
-            .child
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(id) = id {
+        if let Some(id) = self.pid() {
             // One that has ended needs none.
             match self.foreground {
                 true => kill_process(id, signal).ok(),
@@ -175,18 +189,34 @@ impl Running {
 
     /// Passes on what was sent to this process. In the foreground, the terminal interrupts both.
     fn forward(&self, signal: Signal) {
-        if !(self.foreground && signal == Signal::INT) {
-            self.signal(signal);
+        match signal {
+            // While this process is stopped, nobody renews the lock, so the command must not run.
+            // It goes on when this one does.
+            Signal::TSTP => {
+                self.signal(Signal::STOP);
+                kill_process(getpid(), Signal::STOP).ok();
+            }
+            Signal::INT if self.foreground => {}
+            signal => self.signal(signal),
         }
     }
 
-    /// Asks it to end, and makes it end.
-    async fn end(&mut self, client: &Client, grace: Duration) -> Outcome<()> {
+    /// Whether it stands still because it wants the terminal, which only the foreground has.
+    fn wants_terminal(&self) -> bool {
+        let stopped = self.pid().and_then(|id| {
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            waitid(WaitId::Pid(id), options).ok().flatten()
+        });
+        let by = stopped.and_then(|status| status.stopping_signal());
+        let terminal = [Signal::TTIN, Signal::TTOU].map(|signal| signal.as_raw());
+        by.is_some_and(|signal| terminal.contains(&signal))
+    }
+
+    /// Asks it to end, and makes it end. One that is stopped must go on to hear it.
+    async fn end(&mut self, client: &Client, grace: Duration) -> io::Result<()> {
         self.signal(Signal::TERM);
-        let group = self
-            .child
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()));
+        self.signal(Signal::CONT);
+        let group = self.pid();
         tokio::select! {
             biased;
             status = self.child.wait() => drop(status?),
@@ -205,14 +235,18 @@ impl Running {
 /// Signals to this process, which are meant for the command.
 struct Forwarded {
     hangup: Signals,
+    stop: Signals,
+    proceed: Signals,
     interrupt: Signals,
     terminate: Signals,
 }
 
 impl Forwarded {
-    fn listen() -> std::io::Result<Self> {
+    fn listen() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
+            stop: signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?,
+            proceed: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
@@ -221,6 +255,8 @@ impl Forwarded {
     async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::HUP,
+            _ = self.stop.recv() => Signal::TSTP,
+            _ = self.proceed.recv() => Signal::CONT,
             _ = self.interrupt.recv() => Signal::INT,
             _ = self.terminate.recv() => Signal::TERM,
         }

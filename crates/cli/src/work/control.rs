@@ -10,7 +10,9 @@
 //! | `log warn TEXT` | appends a line to the job log |
 //! | `retry-after 30s` | when to try again, if the exit code says so |
 //! | `submit QUEUE KIND PAYLOAD` | submits a task in the commit that completes this one, if it does |
+//! | `submit QUEUE KIND @FILE` | the same with what is in a file in the end; `@@` stands for an `@` |
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll::Name;
@@ -28,7 +30,14 @@ pub(super) enum Word {
     Set(Name, String),
     Log(Level, String),
     RetryAfter(Duration),
-    Submit(Lane, String),
+    Submit(Lane, Payload),
+}
+
+/// What a task is to be submitted with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Payload {
+    Text(String),
+    File(PathBuf),
 }
 
 /// Reads a line. Answers what is wrong with it, if it is none of the above.
@@ -53,13 +62,26 @@ pub(super) fn parse(line: &str) -> Result<Word, String> {
             let (queue, rest) = word(rest);
             let (kind, payload) = word(rest);
             let lane = Lane::new(queue, kind).map_err(|invalid| invalid.to_string())?;
-            Ok(Word::Submit(lane, payload.into()))
+            Ok(Word::Submit(lane, self::payload(payload)))
         }
         _ => Err(
             "expected progress, checkpoint, stage, set, log, retry-after or submit as the first \
              word"
                 .into(),
         ),
+    }
+}
+
+/// Whether a line asks for a task, understood or not.
+pub(super) fn is_submit(line: &str) -> bool {
+    word(line).0 == "submit"
+}
+
+fn payload(text: &str) -> Payload {
+    match text.strip_prefix('@') {
+        Some(rest) if rest.starts_with('@') => Payload::Text(rest.into()),
+        Some(path) => Payload::File(path.into()),
+        None => Payload::Text(text.into()),
     }
 }
 
@@ -140,6 +162,7 @@ mod tests {
                 ..Progress::default()
             })
         };
+        let submit = |payload| Word::Submit(Lane::new("images", "index").unwrap(), payload);
         let steps = Word::Progress(Progress {
             percent: Some(42),
             message: Some("copying".into()),
@@ -171,11 +194,16 @@ mod tests {
             ),
             (
                 "submit images index a b.png",
-                Word::Submit(Lane::new("images", "index").unwrap(), "a b.png".into()),
+                submit(Payload::Text("a b.png".into())),
+            ),
+            ("submit images index", submit(Payload::Text(String::new()))),
+            (
+                "submit images index @a b.json",
+                submit(Payload::File("a b.json".into())),
             ),
             (
-                "submit images index",
-                Word::Submit(Lane::new("images", "index").unwrap(), String::new()),
+                "submit images index @@ada",
+                submit(Payload::Text("@ada".into())),
             ),
         ] {
             assert_eq!(parse(line), Ok(word), "{line}");

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use plimsoll::limits::NAME_BYTES_MAX;
 use plimsoll::log::Level;
 use plimsoll::task::NewTask;
-use plimsoll::worker::Context;
+use plimsoll::worker::{Context, Failure};
 use tokio::sync::watch;
 
-use super::control::{self, Word};
+use super::control::{self, Payload, Word};
 use super::journal::Scribe;
 use super::lines::Lines;
 use super::pipes::{Fifo, Tap};
@@ -17,6 +18,8 @@ use super::verdict::FollowUps;
 const LINE_MAX: usize = 4 * 1024;
 /// How much of the end of standard error is kept apart from the log.
 const TAIL_MAX: usize = 4 * 1024;
+/// How much longer than a payload a control line may be: its verb and two names.
+const NAMES_MAX: usize = 2 * NAME_BYTES_MAX + 16;
 
 /// What a command said on standard error, in short.
 pub(super) struct Said {
@@ -77,11 +80,14 @@ pub(super) async fn control(
         reader,
     } = fifo;
     let limits = context.engine().store().limits();
-    let line_max = limits.payload_bytes_max;
+    let line_max = limits.payload_bytes_max + NAMES_MAX;
     let mut asked = Asked {
         retry_after: None,
         // One write of the commit is the completion.
-        follow_ups: FollowUps::up_to(limits.commit_writes_max.saturating_sub(1)),
+        follow_ups: FollowUps::up_to(
+            limits.commit_writes_max.saturating_sub(1),
+            limits.payload_bytes_max,
+        ),
     };
     let mut tap = Tap::new(reader, until);
     let (mut lines, mut found) = (Lines::new(line_max), Vec::new());
@@ -100,14 +106,22 @@ pub(super) async fn control(
             match word {
                 Ok(Word::RetryAfter(delay)) => asked.retry_after = Some(delay),
                 Ok(Word::Submit(lane, payload)) => {
+                    let (payload, file) = match payload {
+                        Payload::Text(text) => (text, None),
+                        Payload::File(path) => (String::new(), Some(path)),
+                    };
                     let mut task = NewTask::new(context.engine().ids().task(), lane, payload);
                     task.trace = context.task().spec.trace.clone();
-                    asked.follow_ups.add(task);
+                    asked.follow_ups.add(task, file);
                 }
                 Ok(word) => scribe.word(word).await,
                 Err(why) => {
                     let shown = &line.text[..line.text.floor_char_boundary(80)];
                     let text = format!("control line not understood: `{shown}`: {why}");
+                    if control::is_submit(&line.text) {
+                        // The task must not be completed without its next step.
+                        asked.follow_ups.refuse(Failure::fatal(text.clone()));
+                    }
                     scribe.line(Level::Warn, text).await;
                 }
             }

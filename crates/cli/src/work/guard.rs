@@ -128,10 +128,6 @@ impl WorkGuard {
             () = SystemClock::new().sleep(self.grace) => {}
         }
         std::fs::remove_dir_all(&self.folder).ok();
-        if let Some(of_the_worker) = self.folder.parent() {
-            // The last one of all guards can.
-            std::fs::remove_dir(of_the_worker).ok();
-        }
         kill_current_process_group(Signal::KILL)?;
         Ok(SIGNALLED)
     }

@@ -10,6 +10,7 @@ mod lines;
 mod pipes;
 mod report;
 mod run;
+mod troubles;
 mod verdict;
 
 use std::convert::Infallible;
@@ -25,6 +26,7 @@ use plimsoll::Engine;
 use plimsoll::telemetry::Sampler;
 use plimsoll::worker::{Context, Summary, Worker};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::client::{IfMissing, Options};
 use crate::exit::{CUT_OFF, CliError, OK, Outcome};
@@ -33,6 +35,7 @@ use crate::process::this_program;
 use group::{Groups, adopt_orphans};
 use report::Report;
 use run::Setup;
+use troubles::Troubles;
 
 pub(crate) use guard::WorkGuard;
 
@@ -46,8 +49,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 /// Runs a command for each task: the payload is its standard input, the result its standard
 /// output, and its exit code decides.
 ///
-/// 0 completes the task, 65 fails it for good, 75 puts it off, 69 gives it back; after any other
-/// code it is tried again as its policy says. Standard error goes to the job log. Lines written to
+/// 0 completes the task, 65 fails it for good, 69 and 75 put it off; after any other code it is tried
+/// again as its policy says. Standard error goes to the job log. Lines written to
 /// the file $PLIMSOLL_CONTROL say more: `progress 40 copying`, `checkpoint TEXT`, `stage NAME`,
 /// `set NAME TEXT`, `log LEVEL TEXT`, `retry-after 30s`, `submit QUEUE KIND PAYLOAD`.
 ///
@@ -87,6 +90,9 @@ pub(crate) struct Work {
     /// Ends when there is nothing to be had. Tasks that are due later are left.
     #[arg(long)]
     until_empty: bool,
+    /// Makes the store if it is not there, and waits for tasks.
+    #[arg(long)]
+    create: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -98,7 +104,11 @@ impl Work {
         check_command(&self.command[0])?;
         adopt_orphans().map_err(because("adopt what commands leave behind"))?;
         let setup = Arc::new(self.setup()?);
-        let engine = self.options.open(IfMissing::Create).await?.engine;
+        let missing = match self.create {
+            true => IfMissing::Create,
+            false => IfMissing::Refuse,
+        };
+        let engine = self.options.open(missing).await?.engine;
         let engine = match measured {
             true => engine.observed(),
             false => engine,
@@ -115,7 +125,10 @@ impl Work {
             () = clock.sleep(GONE_WITHIN) => setup.report.note("a killed command is still there"),
         }
         let done = done?;
-        setup.report.summary(&done);
+        setup.report.summary(&done, clock).await;
+        if let Some(why) = setup.troubles.last() {
+            return Err(because("run commands")(io::Error::other(why)));
+        }
         match done.is_clean() && setup.report.was_interrupted() == 0 {
             true => Ok(OK),
             false => Ok(CUT_OFF),
@@ -123,7 +136,6 @@ impl Work {
     }
 
     fn setup(&self) -> Outcome<Setup> {
-        let folder = tempfile::Builder::new().prefix("plimsoll-work-").tempdir();
         Ok(Setup {
             command: self.command.clone(),
             program: this_program().map_err(because("find this program"))?,
@@ -132,9 +144,10 @@ impl Work {
             grace: self.grace,
             lease: self.lease,
             log_bytes_max: self.log_bytes_max,
-            folder: folder.map_err(because("make a folder for control files"))?,
             groups: Arc::new(Groups::default()),
-            report: Report::new(&self.options),
+            draining: watch::Sender::default(),
+            troubles: Troubles::default(),
+            report: Report::new(&self.options).map_err(because("start a thread to report"))?,
         })
     }
 
@@ -172,6 +185,7 @@ impl Work {
         let listen = |kind| signal(kind).map_err(because("listen for signals"));
         let mut terminate = listen(SignalKind::terminate())?;
         let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut hangup = listen(SignalKind::hangup())?;
         let (stopper, stats, clock) = (worker.stopper(), worker.stats(), engine.clock());
         let work = async {
             match self.until_empty {
@@ -187,6 +201,8 @@ impl Work {
                 done = &mut work => return Ok(done?),
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hangup.recv() => {}
+                () = setup.troubles.too_many(), if !told => {}
                 () = clock.sleep(TICK) => {
                     setup.groups.sweep();
                     setup.report.update(clock.monotonic(), stats.summary());
@@ -197,6 +213,7 @@ impl Work {
                 stopper.now();
             } else {
                 stopper.drain();
+                setup.draining.send_replace(true);
                 let running = stats.summary().running;
                 setup
                     .report

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll::Name;
+use plimsoll::clock::Clock;
 use plimsoll::log::{ExecutionStep, Level, NewLine};
 use plimsoll::worker::{Answer, Cause, Context};
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
@@ -23,13 +23,17 @@ use super::journal::Journal;
 use super::lines::plain;
 use super::pipes::{Fifo, Tap};
 use super::report::Report;
+use super::troubles::Troubles;
 use super::verdict::{End, Output, Run, grace};
 use super::{environment, follow};
+use crate::process::SYSTEM;
 
 /// How much of its standard output is kept with the step.
 const STEP_OUTPUT_MAX: usize = 4 * 1024;
 /// A worker that cannot do a task holds it back for this long, or would have it again at once.
 const HOLD_BACK: Duration = Duration::from_secs(1);
+/// Who ends a worker and all that it started may reach the command a little earlier.
+const SIGNAL_TO_ALL: Duration = Duration::from_millis(500);
 
 /// How commands are run.
 pub(super) struct Setup {
@@ -41,9 +45,10 @@ pub(super) struct Setup {
     pub(super) grace: Duration,
     pub(super) lease: Duration,
     pub(super) log_bytes_max: usize,
-    /// Where each command has a folder of its own.
-    pub(super) folder: TempDir,
     pub(super) groups: Arc<Groups>,
+    /// Whether the worker was told to end.
+    pub(super) draining: watch::Sender<bool>,
+    pub(super) troubles: Troubles,
     pub(super) report: Report,
 }
 
@@ -53,10 +58,16 @@ pub(super) async fn run(setup: Arc<Setup>, context: Context) -> Answer {
     let clock = context.engine().clock().clone();
     let began = clock.monotonic();
     let (answer, exit_code) = match attempt(&setup, &context).await {
-        Ok((run, stopped)) => {
+        Ok(mut run) => {
+            match run.end {
+                End::Exited(SYSTEM) => setup.troubles.met(clock.monotonic(), &run.words()),
+                _ => setup.troubles.overcome(),
+            }
+            run.draining = run.was_told_to_stop() && setup.drains(clock.as_ref()).await;
+            let cut = run.draining || run.stopped == Some(Cause::Draining);
             let exit_code = run.exit_code();
             let answer = run.verdict();
-            if stopped == Some(Cause::Draining) && !matches!(answer, Answer::Complete(_)) {
+            if cut && !matches!(answer, Answer::Complete(_)) {
                 setup.report.interrupted();
             }
             (answer, exit_code)
@@ -64,6 +75,7 @@ pub(super) async fn run(setup: Arc<Setup>, context: Context) -> Answer {
         Err(error) => {
             // The task is not to blame.
             setup.report.trouble(&context, &error);
+            setup.troubles.met(clock.monotonic(), &error.to_string());
             (Answer::Release, None)
         }
     };
@@ -71,20 +83,23 @@ pub(super) async fn run(setup: Arc<Setup>, context: Context) -> Answer {
         .report
         .ended(&context, &answer, exit_code, clock.monotonic() - began);
     if answer == Answer::Release && context.cancelled().is_none() {
+        let mut draining = setup.draining.subscribe();
         tokio::select! {
             () = clock.sleep(HOLD_BACK) => {}
             _ = context.cancellation() => {}
+            _ = draining.wait_for(|draining| *draining) => {}
         }
     }
     answer
 }
 
-async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Cause>)> {
+async fn attempt(setup: &Setup, context: &Context) -> io::Result<Run> {
     let clock = context.engine().clock().clone();
     let (started_at, began) = (clock.now(), clock.monotonic());
+    // The guard removes it if this worker cannot.
     let folder = tempfile::Builder::new()
-        .prefix("task-")
-        .tempdir_in(setup.folder.path())?;
+        .prefix("plimsoll-work-")
+        .tempdir()?;
     let control = folder.path().join("control");
     let fifo = Fifo::make(&control)?;
     let checkpoint = match context.last_checkpoint() {
@@ -112,7 +127,7 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
     let result_max = context.engine().store().limits().payload_bytes_max;
     let payload = context.task().spec.payload.clone();
     let controlled = follow::control(fifo, until.clone(), context, scribe.clone());
-    let (ended, (), output, said, asked, journal) = tokio::join!(
+    let (ended, (), output, said, mut asked, journal) = tokio::join!(
         ending,
         feed(pipes.stdin, payload, until.clone()),
         pipes.stdout.all(result_max),
@@ -121,9 +136,13 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
         journal.run(),
     );
     let (end, stopped) = ended?;
+    if end == End::Exited(0) {
+        asked.follow_ups.read_files();
+    }
     let run = Run {
         end,
-        stopped: stopped.clone(),
+        stopped,
+        draining: false,
         output,
         last_words: said.last_words,
         retry_after: asked.retry_after,
@@ -156,7 +175,7 @@ async fn attempt(setup: &Setup, context: &Context) -> io::Result<(Run, Option<Ca
     let line = NewLine::new(id, level, format!("{} after {took:.1?}", run.words()));
     let step = Some(Box::new(step));
     journal.close(NewLine { step, ..line }).await;
-    Ok((run, stopped))
+    Ok(run)
 }
 
 /// Waits for the end of a command, and makes it end when it has to. Answers how it ended, and why it
@@ -237,6 +256,16 @@ fn text(bytes: &[u8]) -> Option<String> {
 }
 
 impl Setup {
+    /// Whether the worker drains, or is about to.
+    async fn drains(&self, clock: &dyn Clock) -> bool {
+        let mut draining = self.draining.subscribe();
+        tokio::select! {
+            biased;
+            told = draining.wait_for(|draining| *draining) => told.is_ok(),
+            () = clock.sleep(SIGNAL_TO_ALL) => false,
+        }
+    }
+
     fn guard(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.program);
         let grace = format!("{}ms", self.grace.as_millis());

@@ -4,15 +4,17 @@
 //! |---|---|---|
 //! | 0 | done | completed, with standard output as its result |
 //! | 65 (`EX_DATAERR`) | no attempt will ever succeed | failed for good |
-//! | 69 (`EX_UNAVAILABLE`) | not on this machine | given back, nothing is counted |
+//! | 69 (`EX_UNAVAILABLE`) | not here and now | put off, nothing is counted |
+//! | 71 (`EX_OSERR`) | it could not be started | failed attempt; several in a row end the worker |
 //! | 75 (`EX_TEMPFAIL`) | too early | put off, nothing is counted |
 //! | 126, 127 | the command cannot be run, as shells say it | failed attempt |
-//! | 129 to 192 | killed by a signal, as shells say it | failed attempt |
+//! | 129 to 192 | killed by a signal, as shells say it | failed attempt, unless the worker drains |
 //! | any other | it went wrong | failed attempt |
 //!
 //! The codes with a meaning of their own are those of `sysexits.h`, which few programs use by
 //! accident: 1 and 2, which most programs use for everything, mean no more than "again".
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,6 +59,8 @@ pub(super) struct Run {
     pub(super) end: End,
     /// Why it was told to stop, if it was.
     pub(super) stopped: Option<Cause>,
+    /// Whether the worker takes nothing new.
+    pub(super) draining: bool,
     pub(super) output: Output,
     /// The last line on standard error that says anything.
     pub(super) last_words: Option<String>,
@@ -72,26 +76,70 @@ pub(super) struct Run {
 #[derive(Clone, Debug, Default)]
 pub(super) struct FollowUps {
     pub(super) tasks: Vec<NewTask>,
+    /// Which of them have their payloads in files.
+    files: Vec<(usize, PathBuf)>,
     /// How many one commit can carry.
-    pub(super) max: usize,
-    /// Whether there were more.
-    pub(super) beyond: bool,
+    count_max: usize,
+    payload_max: usize,
+    /// Why one of them cannot be submitted: then the task is not completed either.
+    refused: Option<Failure>,
 }
 
 impl FollowUps {
-    pub(super) fn up_to(max: usize) -> Self {
+    pub(super) fn up_to(count_max: usize, payload_max: usize) -> Self {
         Self {
-            max,
+            count_max,
+            payload_max,
             ..Self::default()
         }
     }
 
-    pub(super) fn add(&mut self, task: NewTask) {
-        if self.tasks.len() < self.max {
-            self.tasks.push(task);
-        } else {
-            self.beyond = true;
+    pub(super) fn add(&mut self, task: NewTask, file: Option<PathBuf>) {
+        let (count, size) = (self.tasks.len(), task.payload.len());
+        if count == self.count_max {
+            return self.refuse(Failure::fatal(format!(
+                "more than {count} tasks to submit at once: let some of them submit the others"
+            )));
         }
+        if size > self.payload_max {
+            return self.refuse(self.too_large());
+        }
+        self.files.extend(file.map(|file| (count, file)));
+        self.tasks.push(task);
+    }
+
+    /// The first reason counts.
+    pub(super) fn refuse(&mut self, why: Failure) {
+        self.refused.get_or_insert(why);
+    }
+
+    /// Reads what is in files. Other things than files, which might not end, are not read.
+    pub(super) fn read_files(&mut self) {
+        for (index, path) in std::mem::take(&mut self.files) {
+            let shown = path.display();
+            match std::fs::metadata(&path) {
+                Ok(file) if !file.is_file() => {
+                    self.refuse(Failure::fatal(format!("`submit @{shown}`: is no file")));
+                }
+                Ok(file) if file.len() > self.payload_max as u64 => self.refuse(self.too_large()),
+                found => match found.and_then(|_| std::fs::read(&path)) {
+                    Ok(bytes) if bytes.len() > self.payload_max => self.refuse(self.too_large()),
+                    Ok(bytes) => self.tasks[index].payload = bytes.into(),
+                    // It may be there next time.
+                    Err(error) => {
+                        self.refuse(Failure::new(format!("`submit @{shown}`: {error}")));
+                    }
+                },
+            }
+        }
+    }
+
+    fn too_large(&self) -> Failure {
+        Failure::fatal(format!(
+            "the payload of a task to submit is larger than {} bytes: put it elsewhere and submit \
+             where",
+            self.payload_max
+        ))
     }
 }
 
@@ -106,13 +154,11 @@ impl Run {
     /// What becomes of the task. An exit code of 0 says that the work is done, also after SIGTERM.
     pub(super) fn verdict(self) -> Answer {
         let words = self.words();
+        let told_to_stop = self.draining && self.was_told_to_stop();
         match (self.end, self.stopped) {
-            (End::Exited(0), _) if self.follow_ups.beyond => Answer::Fail(Failure::fatal(format!(
-                "more than {} tasks to submit at once: let some of them submit the others",
-                self.follow_ups.max
-            ))),
-            (End::Exited(0), _) => match self.output {
-                Output::Whole(bytes) => {
+            (End::Exited(0), _) => match (self.follow_ups.refused, self.output) {
+                (Some(why), _) => Answer::Fail(why),
+                (None, Output::Whole(bytes)) => {
                     let result = (!bytes.is_empty()).then_some(bytes);
                     let done = Completion {
                         result,
@@ -121,15 +167,16 @@ impl Run {
                     let tasks = self.follow_ups.tasks.into_iter();
                     Answer::Complete(tasks.fold(done, Completion::submit))
                 }
-                Output::Beyond { max } => Answer::Fail(Failure::fatal(format!(
+                (None, Output::Beyond { max }) => Answer::Fail(Failure::fatal(format!(
                     "the result on standard output is larger than {max} bytes: put it elsewhere \
                      and say where with `set result_ref`"
                 ))),
             },
             (_, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason),
             (End::Exited(DATA), _) => Answer::Fail(Failure::fatal(words)),
-            (End::Exited(TEMPORARY), _) => Answer::Snooze(self.retry_after.unwrap_or(SNOOZE)),
-            (End::Exited(UNAVAILABLE), _) => Answer::Release,
+            (End::Exited(TEMPORARY | UNAVAILABLE), _) => {
+                Answer::Snooze(self.retry_after.unwrap_or(SNOOZE))
+            }
             // The worker gives the task back, with these words as the reason.
             (_, Some(Cause::Draining)) => Answer::Fail(Failure::new(words)),
             // The lease may have been renewed after all, and then this would be a failure.
@@ -139,8 +186,20 @@ impl Run {
                 let late = format!("ended after its time limit of {limit:?}: {words}");
                 Answer::Fail(failure(late, self.retry_after))
             }
+            // Somebody stops the worker with all that it has started: it is not the task's fault.
+            (_, None) if told_to_stop => Answer::Release,
             (_, None) => Answer::Fail(failure(words, self.retry_after)),
         }
+    }
+
+    /// Whether it died of a signal that asks processes to end, and not at the worker's wish.
+    pub(super) fn was_told_to_stop(&self) -> bool {
+        let asks = [Signal::TERM, Signal::INT, Signal::HUP].map(|signal| signal.as_raw());
+        let died_of = match self.end {
+            End::Exited(code) => i32::from(code) - i32::from(SIGNALLED),
+            End::Killed(signal) => signal,
+        };
+        self.stopped.is_none() && asks.contains(&died_of)
     }
 
     /// How it ended, in words.
@@ -224,11 +283,12 @@ mod tests {
         Run {
             end,
             stopped,
+            draining: false,
             output: Output::Whole(Bytes::from_static(b"out")),
             last_words: None,
             retry_after: None,
             timeout: Some(Duration::from_secs(2)),
-            follow_ups: FollowUps::up_to(1),
+            follow_ups: FollowUps::up_to(1, 10),
         }
     }
 
@@ -254,8 +314,7 @@ mod tests {
                     (End::Exited(0), _) => Answer::Complete(Completion::bytes("out")),
                     (_, Some(Cause::Cancelled { reason })) => Answer::Cancel(reason.clone()),
                     (End::Exited(65), _) => Answer::Fail(Failure::fatal("exit code 65")),
-                    (End::Exited(69), _) => Answer::Release,
-                    (End::Exited(75), _) => Answer::Snooze(SNOOZE),
+                    (End::Exited(69 | 75), _) => Answer::Snooze(SNOOZE),
                     (end, Some(Cause::Deadline)) => Answer::Fail(Failure::new(format!(
                         "ended after its time limit of 2s: {}",
                         run(end, None).words()
@@ -297,6 +356,7 @@ mod tests {
         let again = Answer::Fail(Failure::retry_after(delay, "exit code 1"));
         assert_eq!(delayed(1, None), again);
         assert_eq!(delayed(75, None), Answer::Snooze(delay));
+        assert_eq!(delayed(69, None), Answer::Snooze(delay));
         let back = Answer::Fail(Failure::new("exit code 1"));
         assert_eq!(delayed(1, Some(Cause::Draining)), back);
         assert_eq!(delayed(1, Some(Cause::LeaseLost)), Answer::Release);
@@ -327,7 +387,7 @@ mod tests {
         let with = |code, count| {
             let mut run = run(End::Exited(code), None);
             for _ in 0..count {
-                run.follow_ups.add(task.clone());
+                run.follow_ups.add(task.clone(), None);
             }
             run.verdict()
         };
@@ -338,6 +398,50 @@ mod tests {
             panic!("too many must fail");
         };
         assert!(failure.message.contains("more than 1 tasks"), "{failure:?}");
+    }
+
+    #[test]
+    fn a_follow_up_that_cannot_be_submitted_fails_the_task() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("fits"), "0123456789").unwrap();
+        std::fs::write(path("large"), "0123456789a").unwrap();
+        let lane = plimsoll::task::Lane::new("q", "k").unwrap();
+        let task = |payload| NewTask::new(plimsoll::TaskId::from_u128(7), lane.clone(), payload);
+        let with = |payload: &'static str, file: Option<&str>| {
+            let mut run = run(End::Exited(0), None);
+            run.follow_ups.add(task(payload), file.map(path));
+            run.follow_ups.read_files();
+            run.verdict()
+        };
+        let done = Completion::bytes("out").submit(task("0123456789"));
+        assert_eq!(with("0123456789", None), Answer::Complete(done.clone()));
+        assert_eq!(with("", Some("fits")), Answer::Complete(done));
+        for (answer, why, fatal) in [
+            (with("0123456789a", None), "larger than 10 bytes", true),
+            (with("", Some("large")), "larger than 10 bytes", true),
+            (with("", Some(".")), "is no file", true),
+            (with("", Some("none")), "No such file", false),
+        ] {
+            let Answer::Fail(failure) = answer else {
+                panic!("{why}: {answer:?}");
+            };
+            assert!(failure.message.contains(why), "{failure:?}");
+            assert_eq!(failure.retry == Failure::fatal("").retry, fatal, "{why}");
+        }
+    }
+
+    #[test]
+    fn whoever_stops_the_worker_with_all_it_started_fails_no_task() {
+        for code in 1..=u8::MAX {
+            let drained = |draining| {
+                let run = run(End::Exited(code), None);
+                Run { draining, ..run }.verdict()
+            };
+            let released = drained(true) == Answer::Release;
+            assert_eq!(released, [129, 130, 143].contains(&code), "{code}");
+            assert_ne!(drained(false), Answer::Release, "{code}");
+        }
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::world::{Said, World};
 
@@ -77,10 +76,13 @@ fn a_lock_that_somebody_has_is_not_acquired() {
         assert!(refused.err.starts_with(expected), "{refused:?}");
     }
     let waiting = world.start(&mut world.command(&shell(&["--wait"], "echo mine")));
+    // It stands in line, before the lock is free.
+    while world.run(&["lock", "list", "--json"]).object()["waiting"] != 1 {}
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(3));
     let waited = waiting.wait_with_output().expect("it ends");
     assert_eq!(waited.stdout, b"mine\n");
+    assert_eq!(waited.status.code(), Some(0));
 }
 
 #[test]
@@ -184,12 +186,55 @@ fn the_command_does_not_outlive_who_holds_its_lock() {
     let mut rest = String::new();
     // It ends with who holds it open: the command.
     out.read_to_string(&mut rest).expect("it ends");
-    let until = world.act(async |engine| {
-        let lock = engine.locks().get("nightly").await?;
-        Ok(lock
-            .expect("nobody released it")
-            .until
-            .since(engine.clock().now()))
-    });
-    assert!(until <= Duration::from_secs(30), "{until:?}");
+    // Nobody released the lock: it ends by itself, within its time to live of when it was renewed last.
+    let lock = world.act(async |engine| engine.locks().get("nightly").await);
+    let lock = lock.expect("nobody released it");
+    let lasts = lock.until.since(lock.since);
+    assert_eq!(lasts.as_secs(), 30, "{lasts:?}");
+    assert!(!lock.reserved);
+}
+
+/// The state of a process, as in `R` for one that runs and `T` for one that is stopped.
+fn state(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+#[test]
+fn a_command_does_not_go_on_while_who_holds_its_lock_is_stopped() {
+    let world = World::new();
+    let script = "echo $$; read line; exit 3";
+    let mut command = world.command(&shell(&[], script));
+    let mut child = world.start(command.stdin(Stdio::piped()));
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("a line");
+    let running = Pid::from_raw(line.trim().parse().expect("a number")).expect("a process");
+    signal(&child, Signal::TSTP);
+    let stopped = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::STOPPED);
+    stopped.expect("a child").expect("it is stopped");
+    while state(running) != Some('T') {}
+    signal(&child, Signal::CONT);
+    while state(running) == Some('T') {}
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(3));
+}
+
+#[test]
+fn a_command_in_the_foreground_shares_the_terminal_and_others_do_not() {
+    let world = World::new();
+    let script = "echo $$; cut -d ' ' -f 5 /proc/$$/stat; cut -d ' ' -f 5 /proc/$PPID/stat";
+    let groups = |options: &[&str]| {
+        let said = world.run(&shell(options, script)).ended(0).out;
+        let numbers: Vec<u32> = said
+            .lines()
+            .map(|line| line.parse().expect("a number"))
+            .collect();
+        let [pid, group, of_parent] = numbers[..] else {
+            panic!("{said}");
+        };
+        (group == pid, group == of_parent)
+    };
+    assert_eq!(groups(&[]), (true, false));
+    assert_eq!(groups(&["--foreground"]), (false, true));
 }

@@ -139,6 +139,50 @@ async fn follow_ups_are_submitted_with_the_end_of_their_task_and_not_without_it(
 }
 
 #[tokio::test]
+async fn a_task_is_not_completed_without_its_next_step() {
+    let world = World::new().await;
+    let limit = world.engine.store().limits().payload_bytes_max;
+    let born = |size| format!("printf 'submit q born '; head -c {size} /dev/zero | tr '\\0' x");
+    let long = format!("printf 'submit {} k'", "q".repeat(200));
+    let mut tasks = Vec::new();
+    for (says, why) in [
+        ("printf 'submit q'", "`submit q`"),
+        (&long, "queue"),
+        (&born(limit + 1), "larger than"),
+        (&born(limit + 999), "longer than"),
+        ("mkdir folder; printf 'submit q born @folder'", "is no file"),
+    ] {
+        let task = world.task(says.to_owned()).max_attempts(1);
+        tasks.push((world.add(task).await, why));
+    }
+    let just = world.submit(born(limit)).await;
+    world.run(
+        "case $PLIMSOLL_KIND in born) exit;; esac
+         { eval \"$(cat)\"; echo; } >> \"$PLIMSOLL_CONTROL\"",
+    );
+    for (id, why) in tasks {
+        let task = world.get(id).await;
+        assert_eq!(task.status, Status::Failed, "{why}");
+        let error = &task.errors[0].message;
+        assert!(error.contains(why), "{why}: {error}");
+    }
+    assert_eq!(world.get(just).await.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn a_next_step_may_have_its_payload_in_a_file() {
+    let world = World::new().await;
+    world.submit("").await;
+    world.run(
+        "case $PLIMSOLL_KIND in born) cat >> got; exit;; esac
+         echo 'submit q born @next.json' >> \"$PLIMSOLL_CONTROL\"
+         printf 'two\nlines\n' > next.json",
+    );
+    let got = std::fs::read_to_string(world.path().join("got")).unwrap();
+    assert_eq!(got, "two\nlines\n");
+}
+
+#[tokio::test]
 async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
     let world = World::new().await;
     let id = world.submit("").await;
@@ -157,7 +201,10 @@ async fn what_is_malformed_or_refused_is_a_warning_and_no_failure() {
     };
     warned("`progress soon`");
     warned("`dance`");
-    // There may be 256 attributes.
-    warned("`set a256` was refused");
+    // There may be 256 attributes. Those that are too many do not keep the others from it.
+    let refused = said.iter().filter(|(_, line)| line.contains("was refused"));
+    assert_eq!(refused.count(), 301 - 256);
+    warned("`set a");
+    assert_eq!(world.get(id).await.attributes.len(), 256);
     assert!(said.contains(&(Level::Info, "no end".into())), "{said:#?}");
 }

@@ -265,10 +265,11 @@ async fn a_guard_that_leads_no_group_starts_nothing() {
     assert!(!world.path().join("started").exists());
 }
 
-/// A parent that dies at once of SIGTERM, and a child that has something to save.
+/// A parent that dies at once of SIGTERM, and a child that has something to save. The child must not
+/// say anything: without a worker, nobody listens, and it would die of that.
 const ORPHAN: &str = "
     [ $PLIMSOLL_ATTEMPT = 1 ] || exit 0
-    sh -c 'trap stop=1 TERM; echo $$ > pids; while [ -z \"$stop\" ]; do sleep 0.01; done
+    sh -c 'exec 2> /dev/null; trap stop=1 TERM; echo $$ > pids; while [ -z \"$stop\" ]; do sleep 0.01; done
         echo > saving; read line < go; echo saved > saved' &
     wait; wait";
 
@@ -307,4 +308,75 @@ async fn what_a_command_has_started_may_finish_when_the_worker_is_killed() {
     assert_eq!(worker.end(), -9);
     await_gone(child);
     assert!(world.path().join("saved").exists());
+}
+
+/// A service manager may send SIGTERM to the worker and to all that it has started.
+#[tokio::test]
+async fn a_signal_to_everything_at_once_fails_no_task() {
+    for (signal, command_first) in [(Signal::TERM, true), (Signal::HUP, false)] {
+        let world = World::new().await;
+        let pids = world.fifo("pids");
+        let id = world.submit("").await;
+        let script = "echo $$ > pids; exec sleep 600";
+        let mut worker = Working::start(&world, &[], &["sh", "-c", script]);
+        let command = pids.pids()[0];
+        if command_first {
+            kill_process(command, signal).unwrap();
+            worker.signal(signal);
+        } else {
+            worker.signal(signal);
+            worker.event("note");
+            kill_process(command, signal).unwrap();
+        }
+        assert_eq!(worker.end(), 12);
+        let task = world.get(id).await;
+        assert_eq!((task.status, task.failures), (Status::Pending, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_can_run_nothing_gives_up() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    let mut work = world.work(&["--json"], &["true"]);
+    let output = work
+        .env("TMPDIR", world.path().join("none"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("cannot run commands: "), "{said}");
+    let task = world.get(id).await;
+    assert_eq!((task.status, task.failures), (Status::Pending, 0));
+}
+
+#[tokio::test]
+async fn an_idle_worker_that_is_killed_leaves_nothing_behind() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    let worker = Working::start(&world, &[], &["true"]);
+    world.tasks.wait(id).await.unwrap();
+    worker.kill();
+    world.assert_tidy();
+}
+
+/// Somebody else holds the file for so long that the lease runs out.
+#[tokio::test]
+async fn a_command_whose_lease_cannot_be_renewed_in_time_is_ended() {
+    let world = World::new().await;
+    let id = world.submit("").await;
+    let options = ["--grace", "100ms", "--lease", "2s"];
+    let (mut worker, pids) = family(&world, &options);
+    let file = rusqlite::Connection::open(world.path().join("work.db")).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // Before anybody else can have the task.
+    for pid in &pids {
+        await_gone(*pid);
+    }
+    file.execute_batch("ROLLBACK").unwrap();
+    worker.event("ended");
+    let task = world.tasks.wait(id).await.unwrap();
+    assert_eq!(task.status, Status::Completed);
+    assert!(task.attempts >= 2, "{}", task.attempts);
+    drain(worker);
 }

@@ -49,3 +49,86 @@ async fn kinds_and_queues_are_all_or_as_told() {
     assert!(world.work(&all, &["true"]).status().unwrap().success());
     assert_eq!(statuses().await, [true, true, true, false]);
 }
+
+#[tokio::test]
+async fn several_workers_share_a_queue_and_nothing_runs_twice() {
+    let world = World::new().await;
+    let tasks: Vec<_> = (0..200).map(|n| world.task(n.to_string())).collect();
+    for submitted in world.tasks.submit_all(tasks).await {
+        submitted.unwrap();
+    }
+    let script = "read n; echo $n $PLIMSOLL_WORKER >> done";
+    let workers = ["a", "b", "c"].map(|name| {
+        let work = ["--until-empty", "--concurrency", "2", "--name", name];
+        world.work(&work, &["sh", "-c", script]).spawn().unwrap()
+    });
+    for mut worker in workers {
+        assert!(worker.wait().unwrap().success());
+    }
+    let done = std::fs::read_to_string(world.path().join("done")).unwrap();
+    let lines = done.lines().map(|line| line.split_once(' ').unwrap());
+    let (mut numbers, workers): (Vec<u32>, std::collections::BTreeSet<&str>) = lines
+        .map(|(n, worker)| (n.parse::<u32>().unwrap(), worker))
+        .unzip();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+    assert!(workers.len() > 1, "{workers:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_there_is_made_only_if_asked_for() {
+    let world = World::new().await;
+    let elsewhere = |more: &[&str]| {
+        let options = [&["--store", "sqlite:other.db", "--until-empty"], more].concat();
+        let mut work = world.work(&[], &["true"]);
+        work = std::process::Command::new(work.get_program());
+        work.args(["work", "--queue", "q"]).args(options);
+        work.args(["--", "true"]).current_dir(world.path());
+        work.output().unwrap().status.code()
+    };
+    let there = || world.path().join("other.db").exists();
+    assert_eq!((elsewhere(&[]), there()), (Some(5), false));
+    assert_eq!((elsewhere(&["--create"]), there()), (Some(0), true));
+}
+
+#[tokio::test]
+async fn who_does_not_read_stops_nobody_and_is_told_what_was_missed() {
+    use std::io::Read;
+    let world = World::new().await;
+    // More events than fit into the pipe and before it.
+    let tasks: Vec<_> = (0..400).map(|n| world.task(n.to_string())).collect();
+    let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
+    for submitted in world.tasks.submit_all(tasks).await {
+        submitted.unwrap();
+    }
+    let work = ["--json", "--concurrency", "8", "--lease", "2s"];
+    let mut work = world.work(&work, &["true"]);
+    let mut worker = work.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    for id in ids {
+        let task = world.tasks.wait(id).await.unwrap();
+        assert_eq!((task.status, task.attempts), (Status::Completed, 1));
+    }
+    let pid = rustix::process::Pid::from_child(&worker);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut said = String::new();
+    worker
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    let events: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    let dropped = events
+        .iter()
+        .filter_map(|event| event["count"].as_u64())
+        .sum::<u64>();
+    assert!(dropped > 0, "{said}");
+    assert_eq!(count("summary"), 1);
+    let heard = count("started") + count("ended") + count("note");
+    assert_eq!(heard as u64 + dropped, 801);
+}

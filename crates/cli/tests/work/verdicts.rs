@@ -64,13 +64,18 @@ async fn a_command_that_a_signal_kills_has_failed_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_given_back_counts_no_failure() {
+async fn a_machine_without_what_a_task_needs_puts_it_off_and_works_on_others() {
     let world = World::new().await;
-    let id = world.add(world.task("").max_attempts(1)).await;
-    world.run("[ $PLIMSOLL_ATTEMPT = 2 ] || exit 69");
-    let task = world.get(id).await;
-    assert_eq!((task.status, task.attempts), (Status::Completed, 2));
-    assert_eq!(task.failures, 0);
+    let not_here = world.add(world.task("69").max_attempts(1)).await;
+    let here = world.submit("0").await;
+    let work = ["--until-empty", "--concurrency", "1"];
+    let mut work = world.work(&work, &["sh", "-c", "exit $(cat)"]);
+    assert!(work.status().unwrap().success());
+    assert_eq!(world.get(here).await.status, Status::Completed);
+    let task = world.get(not_here).await;
+    assert_eq!((task.status, task.failures), (Status::Scheduled, 0));
+    let wait = task.runnable_at.since(task.modified_at);
+    assert_eq!(wait, Duration::from_secs(60));
 }
 
 #[tokio::test]
