@@ -141,6 +141,7 @@ fn refusal(error: &Error) -> &'static str {
             Lost::Superseded { .. } => "claimed again since",
             Lost::Finished { .. } => "already finished",
             Lost::Gone => "no such task",
+            Lost::AttemptOver => panic!("that is for holders to say"),
         },
         other => panic!("{other:?}"),
     }

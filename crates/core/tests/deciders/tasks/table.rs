@@ -29,6 +29,7 @@ fn word(outcome: &Outcome) -> String {
             Lost::Superseded { .. } => "-fence",
             Lost::Finished { .. } => "-ended",
             Lost::Gone => "-gone",
+            Lost::AttemptOver => panic!("that is for holders to say"),
         }
         .into(),
         Outcome::Refused(error) => panic!("no task decider refuses with {error:?}"),
@@ -186,7 +187,7 @@ fn refusal(task: &Task, event: &Event, error: &Error) -> Error {
                 },
                 Lost::Superseded { .. } => Lost::Superseded { fence: task.fence },
                 Lost::Finished { .. } => Lost::Finished { status },
-                Lost::Gone => panic!("the task is there"),
+                Lost::Gone | Lost::AttemptOver => panic!("the task is there"),
             };
             let fence = by.holder(task).fence;
             LeaseLost {
