@@ -15,7 +15,8 @@ pub(crate) async fn meddle(station: Station) -> Result<()> {
         station.pause(100, 6_000).await;
         if dice.chance(250) {
             match station.locks.break_lock(dice.pick(&NAMES)).await {
-                Ok(_) | Err(Error::Unavailable(_)) => continue,
+                // Or it has passed to another meanwhile.
+                Ok(_) | Err(Error::Unavailable(_) | Error::Conflict(_)) => continue,
                 Err(error) => return Err(error),
             }
         }

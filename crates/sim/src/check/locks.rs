@@ -127,16 +127,18 @@ impl Checker {
                 let own = term.is_some_and(|term| term.holder == id);
                 (!own).then(|| format!("was renewed with token {told:?}"))
             }
-            Some(_) if reserved => {
-                let end = self.given_up(&record.key);
-                self.end_term(&record.key, end);
+            had if reserved => {
+                // Its holder has given it up, or has died: then whoever finds that reserves it.
+                if had.is_some() {
+                    let end = self.given_up(&record.key);
+                    self.end_term(&record.key, end);
+                }
                 self.look_at_ttl(record, record.modified_at);
                 self.look_at_line(&record.key, entry);
                 let lock = self.locks.locks.entry(record.key.clone()).or_default();
                 lock.holder = Some(Holder { id, token: None });
                 None
             }
-            None if reserved => Some("is reserved, and nobody has released it".into()),
             Some(held) if held.id != id => Some("was taken from another".into()),
             Some(_) | None => {
                 let token = record.revision.get();
