@@ -12,6 +12,7 @@ mod term;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::limits::LEASE_MAX;
 use plimsoll_core::wake::Listener;
 use plimsoll_core::{Error, Result};
 
@@ -20,6 +21,7 @@ use pass::{Observer, Places};
 pub use pass::{Part, Pass, Reason, Trouble};
 
 use crate::archive::Sink;
+use crate::locks::TTL_MIN;
 use crate::tasks::Retries;
 use crate::{Engine, Locks, Retention};
 
@@ -133,10 +135,10 @@ impl Sweeper {
         self
     }
 
-    /// Waits this long for a leader that died, 30 s if not said otherwise. As long as it leads, this is
-    /// what others wait when it dies.
+    /// Waits this long for a leader that died, 30 s if not said otherwise; no shorter or longer than a
+    /// lock can live. As long as it leads, this is what others wait when it dies.
     pub fn term(mut self, term: Duration) -> Self {
-        self.term = term;
+        self.term = term.clamp(TTL_MIN, LEASE_MAX);
         self
     }
 

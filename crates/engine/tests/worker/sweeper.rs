@@ -313,6 +313,17 @@ async fn what_is_due_when_the_leader_has_just_died_is_neither_late_nor_slow() {
 }
 
 #[tokio::test]
+async fn a_sweeper_leads_however_short_or_long_its_term_is_to_be() {
+    for term in [std::time::Duration::ZERO, std::time::Duration::MAX] {
+        let bench = Bench::new();
+        let _sweeper = spawn(Sweeper::new(bench.engine.clone()).term(term).run());
+        settle_down().await;
+        let leads = bench.engine.locks().get("plimsoll.sweeper").await.unwrap();
+        assert!(leads.is_some(), "{term:?}");
+    }
+}
+
+#[tokio::test]
 async fn who_leads_is_decided_on_the_store_that_is_swept() {
     let (here, there) = (Bench::new(), Bench::new());
     let locks = here.other_store("locks");
