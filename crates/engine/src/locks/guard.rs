@@ -74,9 +74,11 @@ impl Tenure {
         }
     }
 
-    /// Ends it. Answers whether it had not ended before.
-    fn end(&self) -> bool {
-        (self.trust).send_if_modified(|trust| !std::mem::replace(&mut trust.over, true))
+    /// Ends it. Answers whether it could be relied upon until now; `None`: it had ended before.
+    fn end(&self) -> Option<bool> {
+        let held = self.is_held();
+        let ends = |trust: &mut Trust| !std::mem::replace(&mut trust.over, true);
+        self.trust.send_if_modified(ends).then_some(held)
     }
 
     fn renewed(&self, sent: Duration, ttl: Duration) {
@@ -236,9 +238,15 @@ impl Drop for LockGuard {
 }
 
 impl Locks {
-    /// Notes that a lock was lost, if its holder relied on it until it was released.
-    fn released(&self, had: bool, answer: &Result<()>) {
-        if had && matches!(answer, Err(error) if error.code() == "lock_not_held") {
+    /// Notes that a lock was lost before its holder released it, unless that was noted already.
+    fn released(&self, had: Option<bool>, answer: &Result<()>) {
+        let lost = match had {
+            Some(true) => matches!(answer, Err(error) if error.code() == "lock_not_held"),
+            // Its time was over, and the one who renews has not noticed.
+            Some(false) => true,
+            None => false,
+        };
+        if lost {
             self.engine.telemetry().locks.lost();
         }
     }
@@ -264,7 +272,7 @@ impl Renewer {
             biased;
             _ = trust.wait_for(|trust| trust.over) => {}
             () = self.keep() => {
-                if self.tenure.end() {
+                if self.tenure.end().is_some() {
                     self.locks.engine.telemetry().locks.lost();
                 }
             }

@@ -87,6 +87,13 @@ fn a_lost_lock_is_counted_once_whoever_finds_out() {
         kit.idle().await;
         assert_eq!(lost(), 1.0);
 
+        // Whoever drops it notices before the one who renews, and the store has it still.
+        let guard = take().await;
+        kit.clock().advance(secs(28));
+        drop(guard);
+        kit.idle().await;
+        assert_eq!(lost(), 1.0);
+
         // One that was dropped while it was held is not lost.
         drop(take().await);
         kit.idle().await;
