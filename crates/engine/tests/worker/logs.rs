@@ -134,14 +134,20 @@ async fn lines_of_a_handler_that_is_dropped_are_kept() {
             clock.sleep(millis(30)).await;
         }
     }
-    // Whoever sweeps ends the attempt in the same moment.
+    // Whoever sweeps ends the attempt before the worker can be sure that it is over.
     for swept in [false, true] {
         let bench = Bench::new();
-        let _sweeper = swept.then(|| bench.start_sweeper());
+        let slowly = Fault::Delay(millis(50));
+        bench.faults.next(Method::Exchange, slowly);
+        bench.calls.hold(Method::Exchange);
         let mut task = bench.task("k", "");
         task.attempt_timeout = Some(secs(2));
         let overdue = bench.add(task).await;
         let _worker = start(bench.worker().handle("k", talk));
+        bench.pass(millis(100)).await;
+        bench.calls.let_go(Method::Exchange);
+        // It sees the lease with its first look.
+        let _sweeper = swept.then(|| bench.start_sweeper());
         bench.pass(secs(3)).await;
         let task = bench.get(overdue).await;
         let kinds: Vec<FailureKind> = task.errors.iter().map(|error| error.kind).collect();
