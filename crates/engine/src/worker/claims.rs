@@ -21,6 +21,8 @@ pub(super) struct Open {
     doubtful: bool,
     /// Whether somebody asked to stop a task meanwhile: perhaps one that this claim took.
     pub(super) lease_hint: bool,
+    /// Whether something hinted at tasks meanwhile: perhaps after the store has looked.
+    woken: bool,
 }
 
 /// When to ask the store for tasks. A *round* asks for every lane once; a claim names as many lanes
@@ -52,6 +54,9 @@ impl Claims {
     pub(super) fn wake(&mut self) {
         self.hungry = true;
         self.short = 0;
+        if let Some(open) = &mut self.open {
+            open.woken = true;
+        }
     }
 
     /// Whether there is nothing to be had and nothing on its way.
@@ -75,6 +80,7 @@ impl Claims {
                 sent: now,
                 doubtful: false,
                 lease_hint: false,
+                woken: false,
             });
         }
     }
@@ -138,7 +144,7 @@ impl Claims {
             Pick::Ids(ids) => ids.len(),
         };
         self.turn = self.turn.wrapping_add(1);
-        if claimed.tasks.len() >= asked {
+        if claimed.tasks.len() >= asked || open.woken {
             self.short = 0;
             return Some(open);
         }
