@@ -104,8 +104,9 @@ async fn drive(
         .queue("bench")
         .concurrency(concurrency)
         .handle("work", handler)
-        // What is written is to be the tasks' own.
+        // What is written is to be the tasks' own. Nothing is ever due.
         .registers(false)
+        .sweeps(false)
         .build()?;
     let (stats, stopper) = (worker.stats(), worker.stopper());
     let (began, wrote) = (bench.clock.monotonic(), Written::now());

@@ -55,10 +55,13 @@ fn every_field_of_logs_steps_and_workers_is_named() {
     let objects = |words: &[&str]| world.run(&[words, &["--json"]].concat()).ended(0).objects();
     let lines = objects(&["task", "logs", "key:one"]);
     assert_eq!(keys(&lines), fields("| `task logs` |"));
-    let of_step = fields("| `task steps`, and a line's `step` |");
-    assert_eq!(keys(&objects(&["task", "steps", "key:one"])), of_step);
+    let steps = objects(&["task", "steps", "key:one"]);
+    assert_eq!(keys(&steps), fields("| `task steps` |"));
     let step = lines.iter().find(|line| line["step"].is_object());
-    assert_eq!(keys(step.map(|line| &line["step"])), of_step);
+    assert_eq!(
+        keys(step.map(|line| &line["step"])),
+        fields("| its `step` |")
+    );
     let workers = objects(&["worker", "list", "--all"]);
     assert_eq!(keys(&workers), fields("| `worker list` |"));
 }
