@@ -16,9 +16,10 @@ use crate::table::grouped;
 use crate::text::clean;
 use crate::wire::At;
 
-/// Sweeps without working on anything: makes scheduled tasks runnable when they are due, ends
-/// attempts whose leases ran out, marks silent workers as offline, archives and removes what was
-/// kept long enough. Shows what each pass did, if it did something, until SIGTERM or an interrupt.
+/// Sweeps without working on anything, and shows what each pass did.
+///
+/// Makes scheduled tasks runnable when they are due, ends attempts whose leases ran out, marks silent
+/// workers as offline, archives and removes what was kept long enough, until SIGTERM or an interrupt.
 ///
 /// Workers do all of it too. Any number may run: one leads, the others stand by.
 #[derive(Debug, Args)]
