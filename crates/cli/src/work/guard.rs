@@ -19,7 +19,6 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use futures::FutureExt;
 use plimsoll::clock::{Clock, SystemClock};
 use rustix::process::{
     Pid, Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process_group,
@@ -32,6 +31,9 @@ use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
 use super::group::{adopt_orphans, bury, others, woken};
 use crate::process::{SIGNALLED, SYSTEM, code, code_of};
+
+/// A signal to a group reaches all of it within this time.
+const HEARD_WITHIN: Duration = Duration::from_millis(100);
 
 /// The parent of one command, started by `plimsoll work`.
 #[derive(Debug, Args)]
@@ -96,7 +98,7 @@ impl WorkGuard {
         tokio::select! {
             status = fed(feed, child.wait()) => {
                 let code = code(status?);
-                if terminate.recv().now_or_never().is_some() {
+                if others(getpgrp(), pid) && told_to_stop(&mut terminate).await {
                     self.spare_the_rest(pid).await?;
                 }
                 end_the_rest()?;
@@ -161,6 +163,16 @@ fn end_the_rest() -> io::Result<()> {
         Err(_) => kill_current_process_group(Signal::KILL)?,
     }
     Ok(())
+}
+
+/// Whether all were told to stop. The guard hears it too, perhaps a moment after the command has
+/// died of it.
+async fn told_to_stop(terminate: &mut Listener) -> bool {
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => true,
+        () = SystemClock::new().sleep(HEARD_WITHIN) => false,
+    }
 }
 
 /// Waits for the command while it is fed, and does not wait for the feeding.
