@@ -68,9 +68,8 @@ impl Groups {
 impl Leaders {
     /// Waits for adopted processes that have left their group and ended: they would stay zombies.
     fn bury_strangers(&self) {
-        let ours = |id: Pid| self.watched.contains(&id) || self.killed.contains(&id);
-        // A leader leaves its group to end.
-        bury(|child| ours(child) || getpgid(Some(child)).is_ok_and(ours));
+        let ours = |group: Pid| self.watched.contains(&group) || self.killed.contains(&group);
+        bury(|child| getpgid(Some(child)).is_ok_and(ours));
     }
 }
 
@@ -82,13 +81,14 @@ pub(super) fn bury(is_kept: impl Fn(Pid) -> bool) {
     }
 }
 
-/// Whether children of this process are alive in a group, but for one that somebody else waits for.
+/// The children of this process that are alive in a group, but for one that somebody else waits for.
 /// Every process of the group is such a child or has a living parent that is, as far as orphans
 /// are adopted and parents stay in the group.
-pub(super) fn others(group: Pid, except: Option<Pid>) -> bool {
+pub(super) fn others(group: Pid, except: Option<Pid>) -> Vec<Pid> {
     let is_other = |child: &Pid| Some(*child) != except && getpgid(Some(*child)) == Ok(group);
-    let mut others = children().into_iter().filter(is_other);
-    others.any(|child| matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)))
+    let is_alive = |child: &Pid| matches!(waitpid(Some(*child), WaitOptions::NOHANG), Ok(None));
+    let others = children().into_iter().filter(is_other);
+    others.filter(is_alive).collect()
 }
 
 /// The children of this process, where the system tells.
@@ -200,12 +200,8 @@ pub(super) async fn woken(children: &mut Listener, clock: &dyn Clock) {
     }
 }
 
-/// Whether the leader, wherever it is, and all children of this process in its group are gone. Waits
-/// for those that have ended.
+/// Whether this process has no children in the group any more. Waits for those that have ended.
 fn is_gone(leader: Pid) -> bool {
-    if let Ok(None) = waitpid(Some(leader), WaitOptions::NOHANG) {
-        return false;
-    }
     loop {
         match waitpgid(leader, WaitOptions::NOHANG) {
             Ok(Some(_)) => {}

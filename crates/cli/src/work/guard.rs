@@ -3,8 +3,8 @@
 //! The worker starts the guard as the leader of a process group of its own; the command and all it
 //! starts are in that group. The guard's standard input brings the payload and then stays open for
 //! as long as the worker lives: when it ends, the guard ends the whole group, itself included. When
-//! the command ends, the guard leaves the group and ends what is left of it; if all were told to stop,
-//! the rest has its grace first. The other way round, a worker that loses its guard ends the group by
+//! the command ends, the guard ends what is left of the group; if all were told to stop, the rest has
+//! its grace first. The other way round, a worker that loses its guard ends the group by
 //! the guard's process id.
 //!
 //! What loses its parent becomes a child of the guard, so that the guard knows when the last one of
@@ -20,10 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::clock::{Clock, SystemClock};
-use rustix::process::{
-    Pid, Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process_group,
-    setpgid,
-};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -98,10 +95,10 @@ impl WorkGuard {
         tokio::select! {
             status = fed(feed, child.wait()) => {
                 let code = code(status?);
-                if others(getpgrp(), pid) && told_to_stop(&mut terminate).await {
+                if !others(getpgrp(), pid).is_empty() && told_to_stop(&mut terminate).await {
                     self.spare_the_rest(pid).await?;
                 }
-                end_the_rest()?;
+                end_the_rest(pid).await?;
                 return Ok(code);
             }
             () = gone => {}
@@ -139,7 +136,7 @@ impl WorkGuard {
         let mut children = signal(SignalKind::child())?;
         let clock = SystemClock::new();
         let all = async {
-            while others(getpgrp(), command) {
+            while !others(getpgrp(), command).is_empty() {
                 woken(&mut children, &clock).await;
             }
         };
@@ -151,18 +148,23 @@ impl WorkGuard {
     }
 }
 
-/// Ends what the command has left behind, but not this process, which leaves the group for that of
-/// its worker. The worker would end it too; but it may be frozen, and killed before it wakes up.
-fn end_the_rest() -> io::Result<()> {
-    let group = getpgrp();
-    let joined = getpgid(getppid()).and_then(|of_the_worker| setpgid(None, Some(of_the_worker)));
-    match joined {
-        // There may be no rest.
-        Ok(()) => drop(kill_process_group(group, Signal::KILL)),
-        // The worker is gone, and nobody wants to know how the command ended.
-        Err(_) => kill_current_process_group(Signal::KILL)?,
+/// Ends what the command has left behind, one by one: a signal to the group would end this process too.
+/// The worker would end it as well; but it may be frozen, and killed before it wakes up.
+async fn end_the_rest(command: Option<Pid>) -> io::Result<()> {
+    let mut children = signal(SignalKind::child())?;
+    let clock = SystemClock::new();
+    loop {
+        // What these have started becomes a child of this process when they are gone.
+        let left = others(getpgrp(), command);
+        if left.is_empty() {
+            return Ok(());
+        }
+        for process in left {
+            // It may be gone by now.
+            kill_process(process, Signal::KILL).ok();
+        }
+        woken(&mut children, &clock).await;
     }
-    Ok(())
 }
 
 /// Whether all were told to stop. The guard hears it too, perhaps a moment after the command has
