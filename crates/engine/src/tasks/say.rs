@@ -41,7 +41,7 @@ impl Hold {
     }
 
     /// Sets attributes of the task; the others stay. They stay over attempts.
-    /// See [`attribute`] for names that are known.
+    /// See [`attribute`](super::attribute) for names that are known.
     pub async fn set_attributes(&self, set: Fields) -> Result<()> {
         let amend = self.amendment();
         self.amend(Amend { set, ..amend }).await
