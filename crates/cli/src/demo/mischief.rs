@@ -145,7 +145,10 @@ impl Script {
                 ));
             }
             Kill::Waiting if scene.all_done() => self.kill = Kill::Over,
-            Kill::Done(at, before) if scene.now >= at + scene.lease + SETTLED_AFTER => {
+            Kill::Done(at, before)
+                if scene.now >= at + scene.lease + SETTLED_AFTER
+                    && (scene.books.expired > before || scene.now >= at + SILENT_AFTER) =>
+            {
                 let expired = scene.books.expired.saturating_sub(before);
                 self.kill = Kill::Over;
                 said.push(format!(
@@ -180,7 +183,7 @@ impl Script {
                 ));
             }
             Freeze::Waiting if scene.all_done() => self.freeze = Freeze::Over,
-            Freeze::Frozen(at) if scene.now >= at + scene.lease * 7 / 4 => {
+            Freeze::Frozen(at) if scene.now >= at + scene.lease * 5 / 2 => {
                 fleet.thaw(self.frozen)?;
                 self.freeze = Freeze::Thawed(scene.now, report.refused);
                 said.push(format!(

@@ -117,7 +117,9 @@ impl Sweeper {
         let wait = loop {
             match self.sweep_once().await {
                 Ok(swept) => {
-                    let again = swept.more && swept.errors.is_empty();
+                    // A look that found something does not tell what comes next.
+                    let found = swept.promoted + swept.expired + swept.records + swept.groups > 0;
+                    let again = (swept.more || found) && swept.errors.is_empty();
                     let next = swept.next.map(|next| next.since(clock.now()) + LATE);
                     all.then(swept.into());
                     if !again {
