@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll::clock::{Clock, SystemClock};
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process};
+use rustix::process::{
+    Pid, Signal, getpgrp, getpid, getppid, kill_current_process_group, kill_process,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -63,6 +65,7 @@ impl WorkGuard {
             // It would end the processes of whoever tries it by hand.
             return Err(io::Error::other("a guard leads a process group of its own"));
         }
+        let worker = getppid();
         let _deaf = ignore_signals_to_the_group()?;
         let mut terminate = signal(SignalKind::terminate())?;
         adopt_orphans()?;
@@ -99,6 +102,10 @@ impl WorkGuard {
                     self.spare_the_rest(pid).await?;
                 }
                 end_the_rest(pid).await?;
+                if getppid() != worker {
+                    // The worker is gone, and leaves this to its guards.
+                    std::fs::remove_dir_all(&self.folder).ok();
+                }
                 return Ok(code);
             }
             () = gone => {}
@@ -123,7 +130,8 @@ impl WorkGuard {
             self.spare_the_rest(pid).await
         };
         tokio::select! {
-            all = all => all?,
+            // Whatever goes wrong, the end for good comes next.
+            _ = all => {}
             () = SystemClock::new().sleep(self.grace) => {}
         }
         std::fs::remove_dir_all(&self.folder).ok();

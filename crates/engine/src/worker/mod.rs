@@ -30,9 +30,11 @@ mod settle;
 mod stats;
 mod traced;
 
+use std::time::Duration;
+
 use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Error, Result};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 pub use answer::{Answer, Completion, Failure, IntoAnswer};
 pub use builder::WorkerBuilder;
@@ -47,6 +49,9 @@ pub(crate) use lease::Lease;
 
 use crate::registry::{Presence, Profile};
 use crate::{Engine, Sweeper};
+
+/// How long a worker that ends waits for the store to hear that others may sweep.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// Runs handlers for the tasks of some queues.
 ///
@@ -180,19 +185,28 @@ impl Worker {
         let sweeper = self.sweeper;
         let stopped = self.stop.subscribe();
         // On the heap: both are large, and whoever runs several workers may have a small stack.
+        let clock = self.parts.engine.clock().clone();
+        let (goes_on, over) = oneshot::channel::<()>();
+        let over = async { over.await.unwrap_or(()) };
         let work = Box::pin(Driver::new(self.parts, false).run(stopped));
-        let sweep = Box::pin(async {
-            match sweeper {
-                Some(sweeper) => sweeper.run().await,
-                None => std::future::pending().await,
-            }
-        });
         let work = async {
-            tokio::select! {
+            let Some(sweeper) = sweeper else {
+                return work.await;
+            };
+            let mut sweep = Box::pin(sweeper.run_until(over));
+            let summary = tokio::select! {
                 biased;
                 summary = work => summary,
-                () = sweep => Err(Error::Closed),
+                () = &mut sweep => return Err(Error::Closed),
+            };
+            drop(goes_on);
+            // If it leads, others may lead at once, and need not wait until its term is over.
+            tokio::select! {
+                biased;
+                () = sweep => {}
+                () = clock.sleep(HAND_OVER) => {}
             }
+            summary
         };
         registered(presence, work).await
     }

@@ -248,6 +248,21 @@ async fn who_follows_looks_a_second_after_the_leader_and_leaves_the_rest_to_it()
 }
 
 #[tokio::test]
+async fn a_worker_that_ends_lets_others_sweep_at_once() {
+    let bench = Bench::new();
+    let worker = start(bench.worker().sweeps(true).handle("k", async || {}));
+    settle_down().await;
+    let leader = async || {
+        let lock = bench.engine.locks().get("plimsoll.sweeper").await;
+        lock.unwrap()
+    };
+    assert!(leader().await.is_some());
+    worker.stopper.drain();
+    assert!(worker.work.await.unwrap().unwrap().is_clean());
+    assert_eq!(leader().await, None);
+}
+
+#[tokio::test]
 async fn where_nothing_hints_an_idle_worker_polls_and_finds_tasks_within_one_poll() {
     let bench = Bench::without_hints();
     let worker = start(bench.worker().handle("k", async || {}));
