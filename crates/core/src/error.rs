@@ -82,6 +82,9 @@ impl Error {
     /// | `move_not_allowed` | the lifecycle of the task does not lead there |
     /// | `lock_not_acquired` | another has the lock |
     /// | `lock_not_held` | the caller does not have the lock, or no longer |
+    /// | `job_not_found`, `job_deleted` | there is no such job, or it was deleted |
+    /// | `partition_failed` | a partition of a job has an error, so that a barrier will not be reached |
+    /// | `barrier_not_reached` | not all partitions got there in time |
     /// | `closed` | the store was closed |
     pub fn code(&self) -> &'static str {
         match self {
@@ -112,6 +115,7 @@ impl NotFound {
             Self::Record(_) => "record_not_found",
             Self::Task(_) | Self::TaskByKey(_) => "task_not_found",
             Self::Group(_) => "group_not_found",
+            Self::Job(_) => "job_not_found",
             Self::History { .. } => "history_not_found",
         }
     }
@@ -142,6 +146,9 @@ impl Conflict {
             Self::Contended { .. } => "contended",
             Self::LockNotAcquired { .. } => "lock_not_acquired",
             Self::LockNotHeld { .. } => "lock_not_held",
+            Self::JobDeleted { .. } => "job_deleted",
+            Self::PartitionFailed { .. } => "partition_failed",
+            Self::BarrierNotReached { .. } => "barrier_not_reached",
         }
     }
 }
@@ -284,6 +291,9 @@ pub enum NotFound {
     /// No such group.
     #[error("no group {0}")]
     Group(GroupId),
+    /// No such job.
+    #[error("no job {0}")]
+    Job(Name),
     /// The history after this position is not there: it was compacted, or never was. Take a fresh
     /// snapshot and go on from there.
     #[error(
@@ -478,6 +488,44 @@ pub enum Conflict {
     LockNotHeld {
         /// The lock.
         lock: Name,
+    },
+    /// The job was deleted. What was to be written was not; begin it anew if it is to go on.
+    #[error("job {job} was deleted")]
+    JobDeleted {
+        /// The job.
+        job: Name,
+    },
+    /// A partition of a job has an error status, so that the others wait in vain.
+    #[error("job {job}: partition {partition} has status {status} at {tag}: {message}")]
+    PartitionFailed {
+        /// The job.
+        job: Name,
+        /// The tag.
+        tag: Name,
+        /// The partition.
+        partition: u32,
+        /// Its status, which is negative.
+        status: i32,
+        /// What it says about it.
+        message: String,
+    },
+    /// Not all partitions of a job got there in time.
+    #[error(
+        "job {job}: {behind} partitions have not reached status {wanted} at {tag}, the first is {partition} with {status}"
+    )]
+    BarrierNotReached {
+        /// The job.
+        job: Name,
+        /// The tag.
+        tag: Name,
+        /// The status that all should have.
+        wanted: i32,
+        /// How many do not.
+        behind: u32,
+        /// The one that is furthest behind.
+        partition: u32,
+        /// Its status.
+        status: i32,
     },
 }
 

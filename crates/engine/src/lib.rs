@@ -14,6 +14,7 @@ pub mod archive;
 mod engine;
 mod fields;
 mod group_commit;
+pub mod jobs;
 pub mod locks;
 mod process;
 pub mod registry;

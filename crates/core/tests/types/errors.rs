@@ -237,6 +237,33 @@ pub(crate) fn conflicts() -> Result<Vec<(Conflict, &'static str)>, Invalid> {
             },
             "lock nightly is not held, or no longer",
         ),
+        (
+            Conflict::JobDeleted {
+                job: Name::new("import")?,
+            },
+            "job import was deleted",
+        ),
+        (
+            Conflict::PartitionFailed {
+                job: Name::new("import")?,
+                tag: Name::new("ingest")?,
+                partition: 3,
+                status: -1,
+                message: "disk full".into(),
+            },
+            "job import: partition 3 has status -1 at ingest: disk full",
+        ),
+        (
+            Conflict::BarrierNotReached {
+                job: Name::new("import")?,
+                tag: Name::new("ingest")?,
+                wanted: 5,
+                behind: 2,
+                partition: 3,
+                status: 1,
+            },
+            "job import: 2 partitions have not reached status 5 at ingest, the first is 3 with 1",
+        ),
     ])
 }
 

@@ -1,0 +1,161 @@
+//! How jobs and their states are stored: which records, and what is in them.
+//!
+//! | record | there while | fields |
+//! |---|---|---|
+//! | `plimsoll.jobs.{job}` | the job exists, and for a while after it was deleted | `partitions`, `created_at`, `floor`; `generation` while it may be written; `deleted_at` once it is deleted; the user's own under `about.…` |
+//! | `plimsoll.states.{job}.{partition}-{tag}` | this partition has said something of this tag | `status`, `message`, `version`, `event_id`, `schema_version`, `events`; `payload` if given |
+//!
+//! A dot in the name of a job is written as `%2E`, and `%` as `%25`: so the states of one job have a
+//! prefix that no other job has. Every write of a state is guarded by the `generation` of its job: who
+//! deletes a job takes that field away first, and nothing can be written any more from then on.
+
+use plimsoll_core::error::Problem;
+use plimsoll_core::limits::KEY_BYTES_MAX;
+use plimsoll_core::record::{Fields, Record, fields};
+use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{NewState, State};
+use crate::fields::Reader;
+
+/// What the keys of all jobs begin with.
+pub(super) const JOBS: &str = "plimsoll.jobs.";
+const STATES: &str = "plimsoll.states.";
+
+/// How many events of a partition and tag are remembered.
+const EVENTS_KEPT: usize = 16;
+
+pub(super) const STATUS: &str = "status";
+pub(super) const MESSAGE: &str = "message";
+pub(super) const VERSION: &str = "version";
+pub(super) const EVENT_ID: &str = "event_id";
+pub(super) const SCHEMA_VERSION: &str = "schema_version";
+pub(super) const EVENTS: &str = "events";
+pub(super) const PAYLOAD: &str = "payload";
+
+/// The keys of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    pub(super) name: Name,
+    pub(super) job: Key,
+    /// What the keys of all its states begin with.
+    pub(super) states: Prefix,
+}
+
+impl Keys {
+    pub(super) fn of(job: Name) -> Result<Self, Invalid> {
+        let escaped = escape(job.as_str());
+        let too_long = |_| {
+            let bytes = escaped.len();
+            let max = KEY_BYTES_MAX - STATES.len() - 1;
+            Invalid::new("job", Problem::TooLong { bytes, max })
+        };
+        Ok(Self {
+            job: Key::new(format!("{JOBS}{escaped}")).map_err(too_long)?,
+            states: Prefix::new(format!("{STATES}{escaped}.")).map_err(too_long)?,
+            name: job,
+        })
+    }
+
+    /// What the keys of all states of a partition begin with.
+    pub(super) fn partition(&self, partition: u32) -> Result<Prefix, Invalid> {
+        Prefix::new(format!("{}{partition}-", self.states))
+    }
+
+    /// The key of a state.
+    pub(super) fn state(&self, partition: u32, tag: &Name) -> Result<Key, Invalid> {
+        Key::for_field("tag", format!("{}{partition}-{tag}", self.states))
+    }
+
+    /// The partition and tag of a key that [`state`](Self::state) has made.
+    pub(super) fn parse(&self, key: &Key) -> Option<(u32, Name)> {
+        let rest = key.as_str().strip_prefix(self.states.as_str())?;
+        let (partition, tag) = rest.split_once('-')?;
+        Some((partition.parse().ok()?, Name::new(tag).ok()?))
+    }
+}
+
+/// The name of a job as a part of keys.
+fn escape(job: &str) -> String {
+    job.replace('%', "%25").replace('.', "%2E")
+}
+
+/// The name of the job that a key of [`JOBS`] is about.
+pub(super) fn job_of(key: &Key) -> Option<Name> {
+    let escaped = key.as_str().strip_prefix(JOBS)?;
+    Name::new(escaped.replace("%2E", ".").replace("%25", "%")).ok()
+}
+
+/// A write that is remembered, so that its repetition is recognised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Event {
+    pub(super) id: Name,
+    pub(super) version: u64,
+}
+
+/// What a record of a state says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stored {
+    pub(super) state: State,
+    /// The last writes, the newest last.
+    pub(super) events: Vec<Event>,
+}
+
+impl Stored {
+    /// What a record of a state of this job says.
+    pub(super) fn read(keys: &Keys, record: &Record) -> Result<Self> {
+        let (partition, tag) = keys
+            .parse(&record.key)
+            .ok_or_else(|| unreadable(&record.key))?;
+        let read = Reader(record);
+        let event_id = read.optional(EVENT_ID, Reader::text)?;
+        Ok(Self {
+            state: State {
+                job: keys.name.clone(),
+                partition,
+                tag: Some(tag),
+                status: read.number(STATUS)?,
+                message: read.text(MESSAGE)?.to_owned(),
+                timestamp: Some(record.modified_at),
+                version: read.number(VERSION)?,
+                event_id: event_id
+                    .map(Name::new)
+                    .transpose()
+                    .map_err(|_| read.bad(EVENT_ID))?,
+                payload: read.optional(PAYLOAD, Reader::json)?,
+                schema_version: read.number(SCHEMA_VERSION)?,
+            },
+            events: read.json(EVENTS)?,
+        })
+    }
+
+    /// The fields of the write that follows these events, as this version.
+    pub(super) fn fields(
+        state: &NewState,
+        event_id: &Name,
+        version: u64,
+        mut events: Vec<Event>,
+    ) -> Result<Fields, Invalid> {
+        let id = event_id.clone();
+        events.push(Event { id, version });
+        let surplus = events.len().saturating_sub(EVENTS_KEPT);
+        events.drain(..surplus);
+        let mut fields = fields([
+            (STATUS, state.status.to_string()),
+            (MESSAGE, state.message.clone()),
+            (VERSION, version.to_string()),
+            (EVENT_ID, event_id.to_string()),
+            (SCHEMA_VERSION, state.schema_version.to_string()),
+            (EVENTS, json!(events).to_string()),
+        ])?;
+        if let Some(payload) = &state.payload {
+            fields.insert(Name::new(PAYLOAD)?, json!(payload).to_string().into());
+        }
+        Ok(fields)
+    }
+}
+
+fn unreadable(key: &Key) -> Error {
+    Error::Corrupt(format!("record {key}: not the key of a state").into())
+}
