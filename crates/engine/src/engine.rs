@@ -11,6 +11,7 @@ use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
+use crate::history;
 use crate::locks::{Locks, Room};
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
@@ -36,6 +37,8 @@ pub struct Engine {
     ids: Ids,
     /// Follows the history for all who wait for tasks.
     tail: Arc<Tail>,
+    /// Reads the history for all who follow it.
+    history: Arc<history::Tail>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
@@ -54,6 +57,7 @@ impl Engine {
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
         Self {
             room: Arc::new(Room::new(store.clone())),
+            history: Arc::new(history::Tail::new(store.clone())),
             store,
             clock,
             ids,
@@ -189,6 +193,7 @@ impl Engine {
     pub fn observed(mut self) -> Self {
         self.room = Arc::new(Room::new(self.observe(&self.room.store)));
         self.store = self.observe(&self.store);
+        self.history = Arc::new(history::Tail::new(self.store.clone()));
         self
     }
 
@@ -207,6 +212,10 @@ impl Engine {
 
     pub(crate) fn tail(&self) -> &Arc<Tail> {
         &self.tail
+    }
+
+    pub(crate) fn history(&self) -> &Arc<history::Tail> {
+        &self.history
     }
 
     /// The store.

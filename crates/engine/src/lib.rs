@@ -14,6 +14,7 @@ pub mod archive;
 mod engine;
 mod fields;
 mod group_commit;
+pub mod history;
 pub mod jobs;
 pub mod locks;
 mod process;

@@ -1,0 +1,273 @@
+//! The one reader of a store's history in a process, for all who follow it.
+//!
+//! It starts with the first follower and ends with the last. It reads what any of them is interested in,
+//! is woken by the store's hints, and looks once a second without any.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::change::{Entry, Interest};
+use plimsoll_core::error::NotFound;
+use plimsoll_core::store::{Changes, Start};
+use plimsoll_core::wake::Listener;
+use plimsoll_core::{Error, Position, Result, Store};
+use tokio::sync::Notify;
+
+use super::interests::narrow;
+use crate::Engine;
+use crate::spawn::Spawner;
+
+/// How long it waits for a hint.
+const POLL: Duration = Duration::from_secs(1);
+/// How many changes are read at once.
+const CHANGES_MAX: usize = 1_000;
+
+/// One who follows the history. None of these calls may wait.
+pub(crate) trait Follower: Send + Sync + fmt::Debug {
+    /// What it wants to see from the next read on; empty: nothing for now.
+    fn interests(&self) -> Vec<Interest>;
+
+    /// From now on it is told what comes after this position: at first, after history was lost, and when
+    /// nobody was interested in anything for a while.
+    fn begins(&self, after: Position);
+
+    /// What was written next. There may be more than it is interested in, and what it became interested in
+    /// while this was read is not in it.
+    fn told(&self, entries: &[Entry], upto: Position);
+
+    /// What comes next is not kept any more. It begins again at another place.
+    fn gone(&self);
+
+    /// The store has not answered, so many times in a row. How long to wait before the next try; `None`:
+    /// it gives up, and is not told any more.
+    fn failing(&self, failures: u32, error: &Error) -> Option<Duration>;
+
+    /// The store answers again.
+    fn back(&self);
+
+    /// It is not told any more: for this reason, or because the runtime has ended.
+    fn over(&self, error: Option<&Error>);
+}
+
+/// Who follows, shared by them and the one who reads for them.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    store: Arc<dyn Store>,
+    followers: Mutex<Followers>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Followers {
+    read: bool,
+    members: BTreeMap<u64, Member>,
+    joined: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    follower: Arc<dyn Follower>,
+    begun: bool,
+}
+
+/// Somebody follows. Dropping it ends that.
+#[derive(Debug)]
+pub(crate) struct Following {
+    tail: Arc<Tail>,
+    number: u64,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let member = self.tail.followers().members.remove(&self.number);
+        // It may hold other things that follow.
+        drop(member);
+        self.tail.changed.notify_one();
+    }
+}
+
+impl Tail {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            followers: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Lets one follow, and reads from now on if nobody does.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        engine: &Engine,
+        follower: Arc<dyn Follower>,
+    ) -> Following {
+        let mut followers = self.followers();
+        let number = followers.joined;
+        followers.joined += 1;
+        let begun = false;
+        followers.members.insert(number, Member { follower, begun });
+        if !followers.read {
+            followers.read = true;
+            Spawner::current().spawn(run(self.clone(), engine.clone()));
+        }
+        drop(followers);
+        self.changed.notify_one();
+        Following {
+            tail: self.clone(),
+            number,
+        }
+    }
+
+    /// Lets it look at the store now: somebody's interests have changed.
+    pub(crate) fn look(&self) {
+        self.changed.notify_one();
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Followers> {
+        (self.followers.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody follows. If not, whoever comes next has to start a reader.
+    fn goes_on(&self) -> bool {
+        let mut followers = self.followers();
+        followers.read = !followers.members.is_empty();
+        followers.read
+    }
+
+    fn members(&self) -> BTreeMap<u64, Member> {
+        self.followers().members.clone()
+    }
+
+    /// Takes these out.
+    fn leave(&self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            let member = self.followers().members.remove(&number);
+            drop(member);
+        }
+    }
+
+    /// All begin again.
+    fn begin_again(&self) {
+        for member in self.followers().members.values_mut() {
+            member.begun = false;
+        }
+    }
+
+    /// How long to wait before the next try; those who give up leave.
+    fn failing(&self, failures: u32, error: &Error) -> Duration {
+        let waits = self.members().into_iter().map(|(number, member)| {
+            let wait = member.follower.failing(failures, error);
+            if wait.is_none() {
+                self.leave([number]);
+            }
+            wait
+        });
+        waits.flatten().min().unwrap_or_default()
+    }
+
+    fn over(&self, error: Option<&Error>) {
+        let members = self.members();
+        self.leave(members.keys().copied());
+        for member in members.into_values() {
+            member.follower.over(error);
+        }
+    }
+}
+
+/// Reads as long as somebody follows.
+async fn run(tail: Arc<Tail>, engine: Engine) {
+    let mut end = End(Some(tail.clone()));
+    let mut hints = tail.store.wakeups();
+    let mut place = None;
+    let mut failures = 0;
+    while tail.goes_on() {
+        match turn(&tail, &mut place).await {
+            Ok(more) => {
+                if failures > 0 {
+                    failures = 0;
+                    tail.members()
+                        .values()
+                        .for_each(|member| member.follower.back());
+                }
+                if more {
+                    continue;
+                }
+                // In this order, so that a simulation runs the same way again.
+                tokio::select! {
+                    biased;
+                    () = tail.changed.notified() => {}
+                    () = told_of_history(&mut hints) => {}
+                    () = engine.clock().sleep(POLL) => {}
+                }
+            }
+            Err(Error::NotFound(NotFound::History { .. })) => {
+                place = None;
+                tail.begin_again();
+                tail.members()
+                    .values()
+                    .for_each(|member| member.follower.gone());
+            }
+            Err(error) if error.is_transient() => {
+                failures += 1;
+                let wait = tail.failing(failures, &error);
+                engine.clock().sleep(wait).await;
+            }
+            Err(error) => tail.over(Some(&error)),
+        }
+    }
+    end.0 = None;
+}
+
+async fn told_of_history(hints: &mut Listener) {
+    while !hints.next().await.history {}
+}
+
+/// Reads one page for all. Answers whether there is more to do at once.
+async fn turn(tail: &Tail, place: &mut Option<Position>) -> Result<bool> {
+    let store = tail.store.as_ref();
+    let limits = store.limits();
+    let members = tail.members();
+    let interests = members
+        .values()
+        .flat_map(|member| member.follower.interests());
+    let interests = narrow(interests, limits.lanes_max)?;
+    if interests.is_empty() {
+        // Nobody needs what comes next. Who does later begins where the history ends then.
+        *place = None;
+        tail.begin_again();
+        return Ok(false);
+    }
+    let changes = Changes {
+        start: place.map_or(Start::Newest, Start::After),
+        interests,
+        limit: CHANGES_MAX.min(limits.page_max),
+    };
+    let page = store.changes(changes).await?;
+    let from = place.unwrap_or(page.next);
+    *place = Some(page.next);
+    for (number, member) in &members {
+        if !member.begun {
+            if let Some(member) = tail.followers().members.get_mut(number) {
+                member.begun = true;
+            }
+            member.follower.begins(from);
+        }
+        member.follower.told(&page.entries, page.next);
+    }
+    Ok(page.more)
+}
+
+/// When the one who reads goes away while somebody follows, as with its runtime, they are told, and
+/// whoever comes next starts another.
+struct End(Option<Arc<Tail>>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(tail) = self.0.take() {
+            tail.over(None);
+            tail.followers().read = false;
+        }
+    }
+}
