@@ -118,6 +118,7 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
             next: kept.next(),
             fanout: self.clone(),
             number,
+            after: None,
         }
     }
 
@@ -145,6 +146,8 @@ pub(crate) struct Reader<P, T, E> {
     fanout: Arc<Fanout<P, T, E>>,
     number: u64,
     next: u64,
+    /// What is not after this place it knows already, from elsewhere.
+    after: Option<P>,
 }
 
 impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
@@ -160,13 +163,17 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
             return Poll::Ready(Taken::Gone);
         };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        if skip < kept.events.len() {
-            let before = into.len();
-            into.extend(kept.events.range(skip..).take(max.max(1)).map(|told| {
-                let event = told.event.clone();
-                (told.place, event)
-            }));
-            self.next += (into.len() - before) as u64;
+        let before = into.len();
+        for told in kept.events.range(skip.min(kept.events.len())..) {
+            if into.len() - before == max.max(1) {
+                break;
+            }
+            self.next += 1;
+            if self.after.is_none_or(|after| told.place > after) {
+                into.push_back((told.place, told.event.clone()));
+            }
+        }
+        if into.len() > before {
             return Poll::Ready(Taken::Events);
         }
         if let Some(over) = &kept.over {
@@ -181,12 +188,13 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
         Poll::Pending
     }
 
-    /// Goes on after this place, if everything from there on is kept.
+    /// Goes on after this place, if everything from there on is kept or has yet to be told.
     pub(crate) fn seek(&mut self, after: P) -> bool {
         let kept = self.fanout.kept();
         if after < kept.after {
             return false;
         }
+        self.after = Some(after);
         let read = kept.events.partition_point(|told| told.place <= after);
         self.next = kept.first + read as u64;
         true

@@ -1,0 +1,223 @@
+//! The fan-out of events, with threads that meet in every way a scheduler can think of: its own source,
+//! built on the locks of a model checker instead of those of the operating system.
+
+#[path = "../src/history/fanout.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod fanout;
+
+/// What the source takes its locks from.
+mod sync {
+    pub(super) use shuttle::sync::{Arc, Mutex, MutexGuard};
+    pub(super) use std::sync::PoisonError;
+}
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+
+use fanout::{Fanout, Reader, Taken, Told};
+use shuttle::{future, thread};
+use sync::Arc;
+
+type Numbers = Fanout<u64, u64, &'static str>;
+
+const ITERATIONS: usize = 2_000;
+
+fn told(numbers: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Told<u64, u64>> {
+    let told = |event| Told {
+        place: event,
+        bytes: 1,
+        event,
+    };
+    numbers.into_iter().map(told)
+}
+
+async fn take(
+    reader: &mut Reader<u64, u64, &'static str>,
+    into: &mut Vec<u64>,
+) -> Taken<&'static str> {
+    let mut found = VecDeque::new();
+    let taken = poll_fn(|context| reader.poll_take(context, 2, &mut found)).await;
+    for (place, event) in found {
+        assert_eq!(place, event);
+        into.push(event);
+    }
+    taken
+}
+
+/// Tries random schedules, and those that differ in few decisions from the straight one.
+fn check(run: impl Fn() + Send + Sync + Clone + 'static) {
+    shuttle::check_random(run.clone(), ITERATIONS);
+    shuttle::check_pct(run, ITERATIONS, 3);
+}
+
+/// A reader that is never too slow is told everything, once, in order, and hears of the end: no way of
+/// meeting leaves it waiting.
+#[test]
+fn every_reader_is_told_everything_once_and_in_order() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut reader = fanout.reader();
+                thread::spawn(move || {
+                    future::block_on(async {
+                        let mut seen = Vec::new();
+                        loop {
+                            match take(&mut reader, &mut seen).await {
+                                Taken::Events => {}
+                                Taken::Gone => panic!("everything is kept"),
+                                Taken::Over(end) => return (seen, end),
+                            }
+                        }
+                    })
+                })
+            })
+            .collect();
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            teller.tell(told(1..=2));
+            teller.tell(told(3..=3));
+            teller.tell(told([]));
+            teller.tell(told(4..=6));
+            teller.end("end");
+        });
+        teller.join().unwrap();
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), (vec![1, 2, 3, 4, 5, 6], "end"));
+        }
+    });
+}
+
+/// One that is too slow is told so, and finds everything that it reads elsewhere followed by the rest:
+/// no gap and no repeat, however both race.
+#[test]
+fn a_slow_reader_goes_on_where_it_was_without_gap_or_repeat() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 2, 100));
+        let mut reader = fanout.reader();
+        let told_so_far = Arc::new(sync::Mutex::new(0));
+        let elsewhere = told_so_far.clone();
+        let reading = thread::spawn(move || {
+            future::block_on(async {
+                let mut seen = Vec::new();
+                loop {
+                    match take(&mut reader, &mut seen).await {
+                        Taken::Events => {}
+                        Taken::Over(_) => return seen,
+                        Taken::Gone => loop {
+                            let last = seen.last().copied().unwrap_or(0);
+                            let upto = *elsewhere.lock().unwrap();
+                            seen.extend(last + 1..=upto);
+                            if reader.seek(upto.max(last)) {
+                                break;
+                            }
+                        },
+                    }
+                }
+            })
+        });
+        for number in 1..=7 {
+            // As a store: it is in the history before anybody is told.
+            *told_so_far.lock().unwrap() = number;
+            fanout.tell(told([number]));
+        }
+        fanout.end("end");
+        assert_eq!(reading.join().unwrap(), (1..=7).collect::<Vec<_>>());
+    });
+}
+
+/// Readers come and go while events are told. Those that stay miss nothing that comes after they came.
+#[test]
+fn readers_that_come_and_go_keep_nobody_from_reading() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            teller.tell(told(1..=1));
+            teller.tell(told(2..=3));
+            teller.end("end");
+        });
+        let passing = fanout.clone();
+        let passing = thread::spawn(move || {
+            let mut reader = passing.reader();
+            let waker = futures::task::noop_waker();
+            let mut context = std::task::Context::from_waker(&waker);
+            let _ = reader.poll_take(&mut context, 1, &mut VecDeque::new());
+        });
+        let mut reader = fanout.reader();
+        let seen = future::block_on(async {
+            let mut seen = Vec::new();
+            while take(&mut reader, &mut seen).await == Taken::Events {}
+            seen
+        });
+        assert!(
+            [&[1, 2, 3][..], &[2, 3], &[]].contains(&&seen[..]),
+            "{seen:?}"
+        );
+        passing.join().unwrap();
+        teller.join().unwrap();
+    });
+}
+
+/// After a restart nobody goes on as if nothing were missing.
+#[test]
+fn a_restart_is_noticed_by_every_reader() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let mut reader = fanout.reader();
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            teller.tell(told(1..=2));
+            teller.restart(5);
+            teller.tell(told(6..=7));
+            teller.end("end");
+        });
+        let seen = future::block_on(async {
+            let (mut seen, mut gone) = (Vec::new(), 0);
+            loop {
+                match take(&mut reader, &mut seen).await {
+                    Taken::Events => {}
+                    Taken::Over(_) => break,
+                    Taken::Gone => {
+                        gone += 1;
+                        assert!(!reader.seek(seen.last().copied().unwrap_or(0)));
+                        assert!(reader.seek(5));
+                    }
+                }
+            }
+            assert_eq!(gone, 1);
+            seen
+        });
+        teller.join().unwrap();
+        let rest = seen.strip_prefix(&[1, 2]).unwrap_or(&seen);
+        assert_eq!(rest, [6, 7]);
+    });
+}
+
+#[test]
+fn what_is_kept_is_bounded_by_number_and_by_bytes() {
+    shuttle::check_random(
+        || {
+            let kept = |events, bytes, sizes: &[usize]| {
+                let fanout = Arc::new(Numbers::new(0, events, bytes));
+                let mut reader = fanout.reader();
+                let told = (1..).zip(sizes).map(|(event, bytes)| Told {
+                    place: event,
+                    bytes: *bytes,
+                    event,
+                });
+                fanout.tell(told);
+                let last = sizes.len() as u64;
+                (0..=last)
+                    .find(|after| reader.seek(*after))
+                    .map(|after| last - after)
+            };
+            assert_eq!(kept(3, 100, &[1; 5]), Some(3));
+            assert_eq!(kept(9, 10, &[4; 5]), Some(2));
+            // One that is larger than everything is told nevertheless.
+            assert_eq!(kept(9, 10, &[4, 40]), Some(1));
+            assert_eq!(kept(0, 10, &[1; 3]), Some(1));
+        },
+        1,
+    );
+}
