@@ -11,7 +11,7 @@ use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
-use crate::history;
+use crate::history::{self, Feeds, History};
 use crate::locks::{Locks, Room};
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
@@ -39,6 +39,8 @@ pub struct Engine {
     tail: Arc<Tail>,
     /// Reads the history for all who follow it.
     history: Arc<history::Tail>,
+    /// What of it is watched.
+    feeds: Arc<Feeds>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
@@ -58,6 +60,7 @@ impl Engine {
         Self {
             room: Arc::new(Room::new(store.clone())),
             history: Arc::new(history::Tail::new(store.clone())),
+            feeds: Arc::default(),
             store,
             clock,
             ids,
@@ -141,6 +144,11 @@ impl Engine {
         Locks::new(self.clone())
     }
 
+    /// The client of its history.
+    pub fn history(&self) -> History {
+        History::new(self.clone())
+    }
+
     /// The client of its tasks.
     pub fn tasks(&self) -> Tasks {
         Tasks::new(self.clone())
@@ -194,6 +202,7 @@ impl Engine {
         self.room = Arc::new(Room::new(self.observe(&self.room.store)));
         self.store = self.observe(&self.store);
         self.history = Arc::new(history::Tail::new(self.store.clone()));
+        self.feeds = Arc::default();
         self
     }
 
@@ -214,8 +223,12 @@ impl Engine {
         &self.tail
     }
 
-    pub(crate) fn history(&self) -> &Arc<history::Tail> {
+    pub(crate) fn history_tail(&self) -> &Arc<history::Tail> {
         &self.history
+    }
+
+    pub(crate) fn feeds(&self) -> &Arc<Feeds> {
+        &self.feeds
     }
 
     /// The store.

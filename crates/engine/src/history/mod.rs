@@ -1,9 +1,12 @@
 //! The history as it is followed in a process: read once, told to all who want to know.
 
 mod fanout;
+mod feed;
 mod interests;
 mod place;
+mod reconnect;
 mod tail;
+mod watch;
 
 /// What [`fanout`] is built on. Its model is built on others.
 mod sync {
@@ -11,6 +14,9 @@ mod sync {
 }
 
 pub(crate) use fanout::{Fanout, Reader, Taken, Told};
+pub(crate) use feed::Feeds;
 pub use place::Place;
 pub(crate) use place::{Part, Placed, newest, placed, read};
+pub use reconnect::Reconnect;
 pub(crate) use tail::{Follower, Following, Tail};
+pub use watch::{History, Seen, Watch};

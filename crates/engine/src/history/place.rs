@@ -25,6 +25,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Before everything.
+    pub(crate) const START: Self = Self {
+        position: Position::new(0),
+        index: 0,
+    };
+
     /// After everything that is in the history up to this position.
     pub(crate) fn after(position: Position) -> Self {
         Self {

@@ -1,0 +1,4 @@
+//! The history as it is followed in a process.
+
+mod watching;
+mod world;
