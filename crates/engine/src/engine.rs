@@ -11,11 +11,11 @@ use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
-use crate::history::{self, Feeds, History};
+use crate::history::{Feeds, History, Tail};
 use crate::locks::{Locks, Room};
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
-use crate::tasks::{Tail, Tasks};
+use crate::tasks::{Tasks, Waiting};
 use crate::telemetry::{Labels, Propagation, Telemetry};
 use crate::worker::{Worker, WorkerBuilder};
 
@@ -35,10 +35,10 @@ pub struct Engine {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ids: Ids,
-    /// Follows the history for all who wait for tasks.
-    tail: Arc<Tail>,
     /// Reads the history for all who follow it.
-    history: Arc<history::Tail>,
+    tail: Arc<Tail>,
+    /// Who waits for tasks.
+    waiting: Arc<Waiting>,
     /// What of it is watched.
     feeds: Arc<Feeds>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
@@ -57,14 +57,15 @@ impl Engine {
 
     /// With this clock and these ids: for tests and simulation.
     pub fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>, ids: Ids) -> Self {
+        let tail = Arc::new(Tail::new(store.clone()));
         Self {
-            room: Arc::new(Room::new(store.clone())),
-            history: Arc::new(history::Tail::new(store.clone())),
+            room: Arc::new(Room::new(store.clone(), tail.clone())),
+            tail,
             feeds: Arc::default(),
             store,
             clock,
             ids,
-            tail: Arc::default(),
+            waiting: Arc::default(),
             lifecycles: Arc::default(),
             telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
@@ -135,7 +136,8 @@ impl Engine {
     /// # Ok::<(), plimsoll_core::Invalid>(())
     /// ```
     pub fn locks_on(mut self, store: Arc<dyn Store>) -> Self {
-        self.room = Arc::new(Room::new(store));
+        let tail = Arc::new(Tail::new(store.clone()));
+        self.room = Arc::new(Room::new(store, tail));
         self
     }
 
@@ -199,9 +201,17 @@ impl Engine {
     /// # Ok::<(), plimsoll_core::Invalid>(())
     /// ```
     pub fn observed(mut self) -> Self {
-        self.room = Arc::new(Room::new(self.observe(&self.room.store)));
+        let apart = !Arc::ptr_eq(&self.store, &self.room.store);
         self.store = self.observe(&self.store);
-        self.history = Arc::new(history::Tail::new(self.store.clone()));
+        self.tail = Arc::new(Tail::new(self.store.clone()));
+        self.room = Arc::new(match apart {
+            false => Room::new(self.store.clone(), self.tail.clone()),
+            true => {
+                let store = self.observe(&self.room.store);
+                Room::new(store.clone(), Arc::new(Tail::new(store)))
+            }
+        });
+        self.waiting = Arc::default();
         self.feeds = Arc::default();
         self
     }
@@ -223,8 +233,8 @@ impl Engine {
         &self.tail
     }
 
-    pub(crate) fn history_tail(&self) -> &Arc<history::Tail> {
-        &self.history
+    pub(crate) fn waiting(&self) -> &Arc<Waiting> {
+        &self.waiting
     }
 
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {

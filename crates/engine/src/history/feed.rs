@@ -7,7 +7,7 @@ use plimsoll_core::change::{Entry, Interest};
 use plimsoll_core::{Error, Position};
 use tokio::sync::watch;
 
-use super::{Fanout, Follower, Following, Place, Placed, Reconnect, Told, placed};
+use super::{Fanout, Follower, Following, POLL, Place, Placed, Reconnect, Told, placed};
 use crate::Engine;
 
 /// How many changes are kept for those who read slowly, before they have to read the store.
@@ -65,7 +65,7 @@ impl Feeds {
             changes: watch::Sender::new(None),
         });
         let followed = Arc::new(Followed {
-            _following: engine.history_tail().follow(engine, feed.clone()),
+            _following: engine.tail().follow(engine, feed.clone()),
             feed,
         });
         feeds.push((interest.clone(), Arc::downgrade(&followed)));
@@ -104,6 +104,10 @@ impl Feed {
 impl Follower for Feed {
     fn interests(&self) -> Vec<Interest> {
         vec![self.interest.clone()]
+    }
+
+    fn poll(&self) -> Duration {
+        POLL
     }
 
     fn begins(&self, after: Position) {

@@ -18,5 +18,5 @@ pub(crate) use feed::Feeds;
 pub use place::Place;
 pub(crate) use place::{Part, Placed, newest, placed, read};
 pub use reconnect::Reconnect;
-pub(crate) use tail::{Follower, Following, Tail};
+pub(crate) use tail::{Follower, Following, POLL, Tail};
 pub use watch::{History, Seen, Watch};

@@ -1,7 +1,7 @@
 //! The one reader of a store's history in a process, for all who follow it.
 //!
 //! It starts with the first follower and ends with the last. It reads what any of them is interested in,
-//! is woken by the store's hints, and looks once a second without any.
+//! is woken by the store's hints, and looks by itself as often as they need.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,8 +19,8 @@ use super::interests::narrow;
 use crate::Engine;
 use crate::spawn::Spawner;
 
-/// How long it waits for a hint.
-const POLL: Duration = Duration::from_secs(1);
+/// How long most can do without a look where no hint comes.
+pub(crate) const POLL: Duration = Duration::from_secs(1);
 /// How many changes are read at once.
 const CHANGES_MAX: usize = 1_000;
 
@@ -28,6 +28,9 @@ const CHANGES_MAX: usize = 1_000;
 pub(crate) trait Follower: Send + Sync + fmt::Debug {
     /// What it wants to see from the next read on; empty: nothing for now.
     fn interests(&self) -> Vec<Interest>;
+
+    /// How long it can do without a look while nothing hints at one.
+    fn poll(&self) -> Duration;
 
     /// From now on it is told what comes after this position: at first, after history was lost, and when
     /// nobody was interested in anything for a while.
@@ -140,6 +143,15 @@ impl Tail {
         self.followers().members.clone()
     }
 
+    /// How long to wait for a hint.
+    fn poll(&self) -> Duration {
+        let members = self.members().into_values();
+        members
+            .map(|member| member.follower.poll())
+            .min()
+            .unwrap_or(POLL)
+    }
+
     /// Takes these out.
     fn leave(&self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
@@ -199,7 +211,7 @@ async fn run(tail: Arc<Tail>, engine: Engine) {
                     biased;
                     () = tail.changed.notified() => {}
                     () = told_of_history(&mut hints) => {}
-                    () = engine.clock().sleep(POLL) => {}
+                    () = engine.clock().sleep(tail.poll()) => {}
                 }
             }
             Err(Error::NotFound(NotFound::History { .. })) => {

@@ -13,6 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::decide;
 use super::watch::Watch;
+use crate::history::Tail;
 
 type Line = Arc<tokio::sync::Mutex<()>>;
 
@@ -20,17 +21,20 @@ type Line = Arc<tokio::sync::Mutex<()>>;
 #[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) store: Arc<dyn Store>,
+    /// Reads the history of that store.
+    pub(super) tail: Arc<Tail>,
     pub(super) watch: Arc<Watch>,
     /// Hints of other processes arrive here.
-    hinted: bool,
+    pub(super) hinted: bool,
     lines: Mutex<BTreeMap<Name, (Line, usize)>>,
 }
 
 impl Room {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, tail: Arc<Tail>) -> Self {
         Self {
             hinted: store.capabilities().remote_wakeups,
             store,
+            tail,
             watch: Arc::default(),
             lines: Mutex::default(),
         }

@@ -1,27 +1,21 @@
 //! Tells those who wait for locks, or look at them, that something has changed.
 //!
-//! One for each engine follows the history of these locks, as long as somebody waits. It is woken by
-//! the store's hints, and looks by itself once a second where hints of other processes do not
-//! arrive. A lock that expires tells nobody: those who wait look by themselves when it ends.
+//! The history of these locks is followed as long as somebody waits. A lock that expires tells nobody:
+//! those who wait look by themselves when it ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_core::change::{Change, Interest};
-use plimsoll_core::error::NotFound;
-use plimsoll_core::store::{Changes, Start};
-use plimsoll_core::wake::Listener;
-use plimsoll_core::{Error, Key, Limits, Position, Prefix, Result, Store, Timestamp};
+use plimsoll_core::change::{Change, Entry, Interest};
+use plimsoll_core::{Error, Key, Position, Prefix, Timestamp};
 use tokio::sync::Notify;
 
-use super::decide::POLL;
+use super::decide::{POLL, next_look};
 use super::stored::{Holder, LOCKS};
 use crate::Engine;
-use crate::spawn::Spawner;
+use crate::history::{Follower, Following};
 
-/// How many changes are read at once.
-const CHANGES_MAX: usize = 1_000;
 /// Up to how many locks the store is asked for by name, so that it leaves out all others.
 const NAMED_MAX: usize = 16;
 
@@ -29,14 +23,16 @@ const NAMED_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     watchers: Mutex<Watchers>,
-    changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Watchers {
-    followed: bool,
+    /// The history is followed for them.
+    following: Option<Following>,
     by_lock: BTreeMap<Key, BTreeMap<u64, Watcher>>,
     registered: u64,
+    /// Locks of those before this number are looked for in what is read of the history next.
+    asked: u64,
 }
 
 #[derive(Debug)]
@@ -85,11 +81,9 @@ impl Watching {
         };
         let of_lock = watchers.by_lock.entry(lock.clone()).or_default();
         of_lock.insert(number, watcher);
-        if !watchers.followed {
-            watchers.followed = true;
-            Spawner::current().spawn(follow(watch.clone(), engine.clone()));
-        }
         drop(watchers);
+        watch.follow(engine);
+        engine.room().tail.look();
         Self {
             watch,
             lock,
@@ -103,6 +97,7 @@ impl Watching {
     /// longer than this moment of the monotonic clock.
     pub(super) async fn changed(&self, mut until: Option<Timestamp>, latest: Duration) {
         let clock = self.engine.clock();
+        self.watch.follow(&self.engine);
         loop {
             let look = self.engine.room().next_look(clock.now(), until);
             let wait = look.min(latest.saturating_sub(clock.monotonic()));
@@ -130,7 +125,7 @@ impl Drop for Watching {
             }
         }
         if watchers.by_lock.is_empty() {
-            self.watch.changed.notify_one();
+            watchers.following = None;
         }
     }
 }
@@ -162,11 +157,17 @@ impl Watch {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody watches. If not, whoever comes next has to start a follower.
-    fn goes_on(&self) -> bool {
+    /// Follows the history, if that is not done yet.
+    fn follow(self: &Arc<Self>, engine: &Engine) {
+        let room = engine.room();
         let mut watchers = self.watchers();
-        watchers.followed = !watchers.by_lock.is_empty();
-        watchers.followed
+        if watchers.following.is_none() {
+            let bells = Bells {
+                watch: self.clone(),
+                poll: next_look(room.hinted, None),
+            };
+            watchers.following = Some(room.tail.follow(engine, Arc::new(bells)));
+        }
     }
 
     /// Tells that a lock has ended, or of its holder and until when.
@@ -189,94 +190,68 @@ impl Watch {
             }
         }
     }
+}
 
-    /// What to read of the history: the few locks that are watched or all, and the number of the
-    /// next who comes.
-    fn interests(&self, limits: &Limits) -> Result<(Vec<Interest>, u64)> {
-        let watchers = self.watchers();
-        let named = watchers.by_lock.len() <= NAMED_MAX.min(limits.lanes_max);
-        let prefixes: Result<Vec<_>, _> = match named {
+/// Those who watch, as one who follows the history.
+#[derive(Debug)]
+struct Bells {
+    watch: Arc<Watch>,
+    poll: Duration,
+}
+
+impl Follower for Bells {
+    /// The few locks that are watched, or all.
+    fn interests(&self) -> Vec<Interest> {
+        let mut watchers = self.watch.watchers();
+        watchers.asked = watchers.registered;
+        let named = watchers.by_lock.len() <= NAMED_MAX;
+        let prefixes: Vec<&str> = match named {
             // Each may be the beginning of others, whose changes ring for nobody.
-            true => (watchers.by_lock.keys().map(Key::as_str))
-                .map(Prefix::new)
-                .collect(),
-            false => Prefix::new(LOCKS).map(|all| vec![all]),
+            true => watchers.by_lock.keys().map(Key::as_str).collect(),
+            false => vec![LOCKS],
         };
-        let interests = prefixes?.into_iter().map(Interest::Records).collect();
-        Ok((interests, watchers.registered))
+        let prefixes = prefixes.into_iter().map(Prefix::new);
+        prefixes.flatten().map(Interest::Records).collect()
     }
-}
 
-/// Follows the history as long as somebody watches.
-async fn follow(watch: Arc<Watch>, engine: Engine) {
-    let mut end = End(Some(watch.clone()));
-    let store = engine.room().store.as_ref();
-    let mut hints = store.wakeups();
-    let mut place = None;
-    while watch.goes_on() {
-        match turn(&watch, store, &mut place).await {
-            Ok(true) => continue,
-            Ok(false) => {}
-            Err(Error::NotFound(NotFound::History { .. })) => {
-                place = None;
-                continue;
+    fn poll(&self) -> Duration {
+        self.poll
+    }
+
+    /// What happened before is not told.
+    fn begins(&self, _: Position) {
+        self.watch.ring_since(0);
+    }
+
+    fn told(&self, entries: &[Entry], _: Position) {
+        // What was not asked for is not in it.
+        let asked = self.watch.watchers().asked;
+        self.watch.ring_since(asked);
+        for change in entries.iter().flat_map(|entry| &entry.changes) {
+            match change {
+                Change::Put(record) => {
+                    let holder = Holder::of(record).ok();
+                    self.watch.ring(&record.key, holder.zip(record.expires_at));
+                }
+                Change::Removed { key, .. } => self.watch.ring(key, None),
+                Change::Task(_) | Change::Group { .. } => {}
             }
-            // Those who wait look by themselves, and hear what is wrong.
-            Err(error) => {
-                tracing::debug!(%error, "the history of locks cannot be read");
-                engine.clock().sleep(POLL).await;
-                continue;
-            }
-        }
-        let look = engine.room().next_look(engine.clock().now(), None);
-        tokio::select! {
-            biased;
-            () = watch.changed.notified() => {}
-            () = told_of_history(&mut hints) => {}
-            () = engine.clock().sleep(look) => {}
         }
     }
-    end.0 = None;
-}
 
-async fn told_of_history(hints: &mut Listener) {
-    while !hints.next().await.history {}
-}
+    fn gone(&self) {}
 
-/// Reads one page. Answers whether there is more to do at once.
-async fn turn(watch: &Watch, store: &dyn Store, place: &mut Option<Position>) -> Result<bool> {
-    let (interests, came) = watch.interests(store.limits())?;
-    let changes = Changes {
-        start: place.map_or(Start::Newest, Start::After),
-        interests,
-        limit: CHANGES_MAX.min(store.limits().page_max),
-    };
-    let page = store.changes(changes).await?;
-    // What happened before this place is not read, nor what was not asked for.
-    let unread = if place.is_some() { came } else { 0 };
-    *place = Some(page.next);
-    watch.ring_since(unread);
-    for change in page.entries.iter().flat_map(|entry| &entry.changes) {
-        match change {
-            Change::Put(record) => {
-                let holder = Holder::of(record).ok();
-                watch.ring(&record.key, holder.zip(record.expires_at));
-            }
-            Change::Removed { key, .. } => watch.ring(key, None),
-            Change::Task(_) | Change::Group { .. } => {}
-        }
+    /// Those who wait look by themselves, and hear what is wrong.
+    fn failing(&self, _: u32, error: &Error) -> Option<Duration> {
+        tracing::debug!(%error, "the history of locks cannot be read");
+        Some(POLL)
     }
-    Ok(page.more)
-}
 
-/// When the one who follows goes away while somebody watches, as with its runtime, whoever comes
-/// next starts another.
-struct End(Option<Arc<Watch>>);
+    fn back(&self) {}
 
-impl Drop for End {
-    fn drop(&mut self) {
-        if let Some(watch) = self.0.take() {
-            watch.watchers().followed = false;
-        }
+    fn over(&self, _: Option<&Error>) {
+        let following = self.watch.watchers().following.take();
+        drop(following);
+        self.watch.ring_since(0);
     }
 }

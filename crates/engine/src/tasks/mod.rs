@@ -44,8 +44,8 @@ mod say;
 mod send;
 mod steps;
 mod submit;
-mod tail;
 mod wait;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub use retries::Retries;
 pub use steps::{NewStep, Step, StepEnd};
 
 use crate::Engine;
-pub(crate) use tail::Tail;
+pub(crate) use waiting::Waiting;
 
 /// The client of tasks. Cloning it is cheap, and all clients of an engine share what they wait with.
 ///

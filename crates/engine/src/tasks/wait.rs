@@ -7,13 +7,13 @@ use plimsoll_core::task::{NewTask, Task};
 use plimsoll_core::{Result, TaskId};
 
 use crate::tasks::Tasks;
-use crate::tasks::tail::Waiter;
+use crate::tasks::waiting::Waiter;
 
 impl Tasks {
     /// Waits until the task has ended, and answers it: completed, failed or cancelled. One that has
     /// ended already is answered at once; `task_not_found` if there is none, or it is deleted.
     ///
-    /// Any number may wait: all clones of this client follow one tail of the history together, which
+    /// Any number may wait: all clones of this engine follow one tail of the history together, which
     /// starts with the first and ends with the last of them. While the store is unavailable they
     /// wait on, however long. To stop waiting, drop the future.
     ///
@@ -34,7 +34,7 @@ impl Tasks {
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
     pub async fn wait(&self, id: TaskId) -> Result<Task> {
-        let mut waiter = Waiter::register(self.engine.tail(), id, &self.engine, self.retries);
+        let mut waiter = Waiter::register(id, &self.engine, self.retries);
         match (&mut waiter.answer).await {
             Ok(answer) => answer,
             // Nobody gives up a waiter without an answer but a runtime that ends.

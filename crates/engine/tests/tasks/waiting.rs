@@ -211,9 +211,20 @@ async fn a_task_that_ends_right_before_or_after_it_is_read_is_not_missed() -> Re
 async fn a_waiter_is_told_that_the_store_was_closed() -> Result<()> {
     let w = World::new();
     let id = w.submitted().await?;
-    let waiter = waits!(w, w.tasks.wait(id));
+    let tasks = w.tasks.clone();
+    let waiters = tokio::spawn(async move {
+        let told = tasks.wait(id).await;
+        // Also who comes just when the others are told.
+        let other = TaskId::derive(&["other"]);
+        (told, tasks.wait(other).await)
+    });
+    w.settle().await;
     w.tasks.close().await?;
-    assert_eq!(code(w.soon(waiter).await), "closed");
+    w.settle().await;
+    assert!(waiters.is_finished());
+    let (told, one_more) = waiters.await.unwrap();
+    assert_eq!(code(told), "closed");
+    assert_eq!(code(one_more), "closed");
     Ok(())
 }
 
