@@ -257,9 +257,27 @@ async fn a_worker_that_ends_lets_others_sweep_at_once() {
         lock.unwrap()
     };
     assert!(leader().await.is_some());
+    // As long as it has not heard that this is done, it is not over.
+    bench.calls.hold(Method::Commit);
     worker.stopper.drain();
-    assert!(worker.work.await.unwrap().unwrap().is_clean());
+    settle_down().await;
+    assert!(!worker.work.is_finished());
     assert_eq!(leader().await, None);
+    bench.calls.let_go(Method::Commit);
+    assert!(worker.work.await.unwrap().unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_waits_for_its_store_a_second_and_no_longer() {
+    let bench = Bench::new();
+    let worker = start(bench.worker().sweeps(true).handle("k", async || {}));
+    settle_down().await;
+    bench.calls.hold(Method::Commit);
+    worker.stopper.drain();
+    bench.pass(millis(999)).await;
+    assert!(!worker.work.is_finished());
+    bench.pass(millis(1)).await;
+    assert!(worker.work.is_finished());
 }
 
 #[tokio::test]
