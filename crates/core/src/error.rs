@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::ids::{Fence, Position, TaskId};
 use crate::lifecycle::Phase;
 use crate::names::{GroupId, IdempotencyKey, Key, Name};
+use crate::record::Index;
 use crate::store::Guard;
 use crate::task::{Status, WorkerId};
 use crate::time::Timestamp;
@@ -117,6 +118,7 @@ impl NotFound {
             Self::Group(_) => "group_not_found",
             Self::Job(_) => "job_not_found",
             Self::History { .. } => "history_not_found",
+            Self::Index(_) => "index_not_found",
         }
     }
 }
@@ -149,6 +151,7 @@ impl Conflict {
             Self::JobDeleted { .. } => "job_deleted",
             Self::PartitionFailed { .. } => "partition_failed",
             Self::BarrierNotReached { .. } => "barrier_not_reached",
+            Self::IndexNotReady { .. } => "index_not_ready",
         }
     }
 }
@@ -303,6 +306,9 @@ pub enum NotFound {
         /// The oldest position that a cursor may have.
         oldest: Position,
     },
+    /// No such index was declared.
+    #[error("no index on {0}: declare it first")]
+    Index(Index),
 }
 
 /// Why the state of things does not allow it.
@@ -526,6 +532,11 @@ pub enum Conflict {
         partition: u32,
         /// Its status.
         status: i32,
+    /// Not all records are in the index yet.
+    #[error("the index on {index} is being filled: declare it again until it is ready")]
+    IndexNotReady {
+        /// The index.
+        index: Index,
     },
 }
 

@@ -32,6 +32,8 @@ pub const LIFECYCLE_BYTES_MAX: usize = 8 * 1024;
 pub const MEMORY: Duration = Duration::from_secs(10 * 60);
 /// How many rows a filtered read looks at before it answers with what it has.
 pub const ROWS_EXAMINED_MAX: usize = 10_000;
+/// How many indexes a namespace may have: every write of a record looks at each.
+pub const INDEXES_MAX: usize = 16;
 /// About how many bytes a page may hold.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 

@@ -1,13 +1,14 @@
 //! State: records of fields.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Revision;
-use crate::names::{Key, Name};
+use crate::names::{Key, Name, Prefix};
 use crate::time::Timestamp;
 
 /// The fields of a record: names and raw bytes, in name order.
@@ -81,6 +82,46 @@ impl Record {
     /// About how many bytes it takes.
     pub fn size(&self) -> usize {
         self.key.as_str().len() + fields_size(&self.fields)
+    }
+}
+
+/// What a declared index is on: an integer field of the records whose keys begin alike. Records
+/// whose field is absent or not an [`integer`] are not in it.
+///
+/// ```
+/// use plimsoll_core::record::{Index, fields};
+/// use plimsoll_core::{Key, Name, Prefix};
+/// let index = Index {
+///     prefix: Prefix::new("gbe.state.tasks.")?,
+///     field: Name::new("updated_at")?,
+/// };
+/// let key = Key::new("gbe.state.tasks.email-send.job_123")?;
+/// assert_eq!(index.value(&key, &fields([("updated_at", "999")])?), Some(999));
+/// assert_eq!(index.value(&key, &fields([("updated_at", "soon")])?), None);
+/// # Ok::<(), plimsoll_core::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Index {
+    /// What the keys begin with.
+    pub prefix: Prefix,
+    /// The field.
+    pub field: Name,
+}
+
+impl Index {
+    /// What a record with this key and these fields is sorted by; `None`: it is not in the index.
+    pub fn value(&self, key: &Key, fields: &Fields) -> Option<i64> {
+        let field = fields.get(&self.field)?;
+        self.prefix
+            .matches(key.as_str())
+            .then(|| integer(field))
+            .flatten()
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}*", self.field, self.prefix)
     }
 }
 

@@ -12,8 +12,8 @@ use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
     Renew, Renewal, Scan, TaskByKey, Tasks,
 };
 use plimsoll_core::task::Task;
@@ -284,7 +284,7 @@ fn unanswered<T>() -> Result<T> {
     ))
 }
 
-/// Forwards a method that only reads.
+/// Forwards a method that the checkers need not see.
 macro_rules! read {
     ($self:ident, $method:ident, $name:ident, $request:ident) => {{
         let memory = $self.world.memory.clone();
@@ -321,6 +321,23 @@ impl Store for Wire {
         let scan = planted.scan(scan);
         let page: Result<Page<Record>> = read!(self, Scan, scan, scan);
         page.map(|page| planted.records(page))
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        read!(self, DeclareIndex, declare_index, declare)
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        read!(self, DropIndex, drop_index, drop)
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        let memory = self.world.memory.clone();
+        let call = move || {
+            let memory = memory.clone();
+            async move { memory.indexes().await }
+        };
+        self.call(Method::Indexes, false, call).await
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {

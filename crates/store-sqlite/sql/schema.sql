@@ -1,6 +1,6 @@
--- Purpose: the tables of one file, version 3.
--- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane,
--- which belongs to one.
+-- Purpose: the tables of one file, version 4.
+-- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane or an
+-- index, which belongs to one.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
 -- Status: 0 scheduled, 1 pending, 2 claimed, 3 completed, 4 failed, 5 cancelled.
 
@@ -10,7 +10,8 @@ CREATE TABLE namespaces (
     revision  INTEGER NOT NULL DEFAULT 0, -- of the last commit
     position  INTEGER NOT NULL DEFAULT 0, -- of the last entry of the history
     compacted INTEGER NOT NULL DEFAULT 0, -- history up to here is gone
-    lines     INTEGER NOT NULL DEFAULT 0  -- number of the last line of any log
+    lines     INTEGER NOT NULL DEFAULT 0, -- number of the last line of any log
+    indexes   INTEGER NOT NULL DEFAULT 0  -- how many are declared
 ) STRICT;
 
 -- A lane goes with its last task.
@@ -33,6 +34,24 @@ CREATE TABLE records (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX records_expiring ON records (ns, expires_at) WHERE expires_at IS NOT NULL;
+
+-- Declared indexes on integer fields of records. One that was dropped has neither prefix nor field, and
+-- goes with its last entry.
+CREATE TABLE indexes (
+    idx    INTEGER PRIMARY KEY,
+    ns     INTEGER NOT NULL,
+    prefix TEXT,
+    field  TEXT,
+    filled TEXT, -- existing records up to this key are in; NULL: all are
+    UNIQUE (ns, prefix, field)
+) STRICT;
+
+CREATE TABLE index_entries (
+    idx   INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    key   TEXT    NOT NULL,
+    PRIMARY KEY (idx, value, key)
+) STRICT, WITHOUT ROWID;
 
 -- What never changes of a task. Written once.
 CREATE TABLE specs (

@@ -84,6 +84,7 @@ impl Transaction<'_> {
         let (orphans, more) = self.remove_orphans(ns)?;
         done.lines = orphans;
         done.more |= more;
+        done.more |= self.remove_dropped(ns)?;
         if let Some(age) = compact.logs {
             let cutoff = now.saturating_minus(age);
             done.lines += self.remove_old(&LINES, ns, cutoff, compact.limit, &mut done)?;

@@ -24,6 +24,7 @@ mod compact;
 mod config;
 mod error;
 mod hints;
+mod indexes;
 mod lanes;
 mod mover;
 mod overlay;

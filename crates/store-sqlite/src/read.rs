@@ -17,11 +17,12 @@ use rusqlite::{Connection, Row, params};
 use crate::claim::readable;
 use crate::codec::{Id, decode, signed, status_code, status_from, timestamp, unsigned};
 use crate::error::{Answer, Fault};
+use crate::indexes;
 use crate::rows::{self, DONE_COLUMNS, TASK_COLUMNS};
 use crate::transaction::find_lane;
 
 /// The inner error is the caller's, the outer one the file's.
-type Read<T> = Answer<Result<T, Error>>;
+pub(crate) type Read<T> = Answer<Result<T, Error>>;
 
 /// Leaves a function with an answer that holds the caller's error.
 macro_rules! ours {
@@ -39,19 +40,13 @@ pub(crate) fn scan(
     scan: &Scan,
     now: Timestamp,
 ) -> Read<Page<Record>> {
+    if let Some(range) = &scan.range {
+        return indexes::range(connection, ns, scan, range, now);
+    }
     let after = ours!(Cursor::place(scan.cursor.as_ref(), &scan.scope(), |text| {
         Key::new(text).ok()
     }));
-    let mut statement = connection.prepare_cached(match after {
-        Some(_) => {
-            "SELECT key, fields, revision, modified_at, expires_at FROM records \
-             WHERE ns = ? AND key > ? ORDER BY key"
-        }
-        None => {
-            "SELECT key, fields, revision, modified_at, expires_at FROM records \
-             WHERE ns = ? AND key >= ? ORDER BY key"
-        }
-    })?;
+    let mut statement = connection.prepare_cached(records_from(after.is_some()))?;
     let mut last = after;
     let from = last
         .as_ref()
@@ -65,17 +60,26 @@ pub(crate) fn scan(
         if !scan.prefix.matches(key) || pager.is_full(last.as_ref().map(Key::to_string)) {
             break;
         }
-        let record = rows::record_from(row)?;
+        let record = rows::record_from(row, 0)?;
         last = Some(record.key.clone());
-        let shown = !record.is_expired(now)
-            && scan
-                .filters
-                .iter()
-                .all(|filter| filter.matches(&record.fields));
         let size = record.size();
-        pager.take(shown.then_some(record), size);
+        pager.take(scan.shows(&record, now).then_some(record), size);
     }
     Ok(Ok(pager.finish()))
+}
+
+/// Records in key order, after a key or from it on. Inputs: namespace, key.
+pub(crate) fn records_from(after: bool) -> &'static str {
+    match after {
+        true => {
+            "SELECT key, fields, revision, modified_at, expires_at FROM records \
+             WHERE ns = ? AND key > ? ORDER BY key"
+        }
+        false => {
+            "SELECT key, fields, revision, modified_at, expires_at FROM records \
+             WHERE ns = ? AND key >= ? ORDER BY key"
+        }
+    }
 }
 
 pub(crate) fn list(

@@ -19,26 +19,27 @@ pub(crate) fn record(connection: &Connection, ns: i64, key: &Key) -> Answer<Opti
         "SELECT key, fields, revision, modified_at, expires_at FROM records WHERE ns = ? AND key = ?",
     )?;
     let mut rows = statement.query(params![ns, key.as_str()])?;
-    rows.next()?.map(record_from).transpose()
+    rows.next()?.map(|row| record_from(row, 0)).transpose()
 }
 
-/// The record in the columns `key, fields, revision, modified_at, expires_at`.
-pub(crate) fn record_from(row: &Row<'_>) -> Answer<Record> {
+/// The record in the columns `key, fields, revision, modified_at, expires_at`, from this one on.
+pub(crate) fn record_from(row: &Row<'_>, first: usize) -> Answer<Record> {
     let key = row
-        .get_ref(0)?
+        .get_ref(first)?
         .as_str()
         .map_err(|e| Fault::Corrupt(e.to_string()))?;
     let what = format!("record {key}");
     let fields = row
-        .get_ref(1)?
+        .get_ref(first + 1)?
         .as_blob()
         .map_err(|e| Fault::Corrupt(e.to_string()))?;
+    let expires_at: Option<i64> = row.get(first + 4)?;
     Ok(Record {
         key: Key::new(key).map_err(|error| Fault::Corrupt(error.to_string()))?,
         fields: decode(&what, fields)?,
-        revision: Revision::new(unsigned(row.get(2)?)?),
-        modified_at: timestamp(row.get(3)?)?,
-        expires_at: row.get::<_, Option<i64>>(4)?.map(timestamp).transpose()?,
+        revision: Revision::new(unsigned(row.get(first + 2)?)?),
+        modified_at: timestamp(row.get(first + 3)?)?,
+        expires_at: expires_at.map(timestamp).transpose()?,
     })
 }
 

@@ -9,9 +9,10 @@ use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Durability, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page,
-    Peek, Pick, Receipt, Renew, Renewal, Scan, TaskByKey, Tasks,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Durability, Exchange, Exchanged, Get,
+    Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Pick, Receipt, Renew, Renewal, Scan,
+    TaskByKey, Tasks,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::wake::{Hub, Listener};
@@ -27,7 +28,7 @@ use crate::readers::Readers;
 use crate::transaction::Transaction;
 use crate::watch::Watching;
 use crate::writer::{Writer, unanswered};
-use crate::{read, rows};
+use crate::{indexes, read, rows};
 
 /// About what a call, and each of its writes, costs beside the bytes it carries.
 const CALL_BYTES: usize = 256;
@@ -149,6 +150,7 @@ impl Store for SqliteStore {
             joins_in_commit: true,
             first_in_first_out: true,
             remote_wakeups: true,
+            integer_indexes: true,
         }
     }
 
@@ -169,6 +171,29 @@ impl Store for SqliteStore {
         let now = self.file.clock.now();
         self.read(move |connection, ns| read::scan(connection, ns, &scan, now))
             .await?
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        self.check(&declare)?;
+        let (ns, limit) = (self.ns, declare.limit);
+        let write = move |transaction: &mut Transaction<'_>, now| {
+            transaction.declare_index(ns, &declare, now)
+        };
+        (self.file.writer.call(CALL_BYTES * (1 + limit), write)).await?
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        self.check_open()?;
+        let ns = self.ns;
+        let write = move |transaction: &mut Transaction<'_>, now| {
+            transaction.drop_index(ns, &drop.index, now)
+        };
+        self.file.writer.call(CALL_BYTES, write).await
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        self.check_open()?;
+        self.read(indexes::declared).await
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {

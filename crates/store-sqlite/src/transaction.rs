@@ -5,6 +5,7 @@
 //! are written once, at the end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::decide::{self, Applied, Moment, Rows};
@@ -21,6 +22,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::cache::Cache;
 use crate::codec::{Id, encode, signed, status_code, unsigned};
 use crate::error::{Answer, Fault};
+use crate::indexes::{self, Known};
 use crate::lanes::Lanes;
 use crate::overlay::Overlay;
 use crate::rows;
@@ -62,6 +64,8 @@ struct Pending {
     position: Position,
     /// The number of the last line of any log.
     lines: i64,
+    /// The declared indexes.
+    indexes: Arc<[Known]>,
     at: Timestamp,
     /// For the entry that is being made, and about how many bytes they take.
     changes: Vec<Change>,
@@ -210,16 +214,23 @@ impl<'a> Transaction<'a> {
 
     fn pending(&mut self, ns: i64, now: Timestamp) -> Answer<&mut Pending> {
         if !self.namespaces.contains_key(&ns) {
-            let (revision, position, lines): (i64, i64, i64) = self
+            let (revision, position, lines, indexes): (i64, i64, i64, i64) = self
                 .connection
-                .prepare_cached("SELECT revision, position, lines FROM namespaces WHERE ns = ?")?
-                .query_row([ns], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+                .prepare_cached(
+                    "SELECT revision, position, lines, indexes FROM namespaces WHERE ns = ?",
+                )?
+                .query_row([ns], |row| row.try_into())?;
+            let indexes = match indexes {
+                0 => Arc::default(),
+                _ => indexes::known(self.connection, ns)?,
+            };
             let revision = Revision::new(unsigned(revision)?);
             let pending = Pending {
                 from: revision,
                 revision,
                 position: Position::new(unsigned(position)?),
                 lines,
+                indexes,
                 at: now,
                 changes: Vec::new(),
                 bytes: 0,
@@ -242,8 +253,11 @@ impl<'a> Transaction<'a> {
         written: Rows,
         now: Timestamp,
     ) -> Answer<Receipt> {
+        let indexes = self.indexes(ns, now)?;
         for row in written.records.into_written() {
-            rows::put_record(self.connection, ns, &row.key, row.after.as_ref())?;
+            let after = row.after.as_ref();
+            rows::put_record(self.connection, ns, &row.key, after)?;
+            self.index_record(&indexes, &row.key, row.before.as_ref(), after)?;
         }
         for row in written.keys.into_written() {
             rows::put_key(self.connection, ns, &row.key, row.after)?;
@@ -346,6 +360,21 @@ impl<'a> Transaction<'a> {
         };
         self.lanes.insert(ns, lane.clone(), number);
         Ok(number)
+    }
+
+    /// The declared indexes of a namespace.
+    pub(crate) fn indexes(&mut self, ns: i64, now: Timestamp) -> Answer<Arc<[Known]>> {
+        Ok(self.pending(ns, now)?.indexes.clone())
+    }
+
+    /// Takes notice of what was declared or dropped.
+    pub(crate) fn indexes_changed(&mut self, ns: i64, now: Timestamp) -> Answer<()> {
+        let indexes = indexes::known(self.connection, ns)?;
+        self.connection
+            .prepare_cached("UPDATE namespaces SET indexes = ?2 WHERE ns = ?1")?
+            .execute(params![ns, indexes.len() as i64])?;
+        self.pending(ns, now)?.indexes = indexes;
+        Ok(())
     }
 
     /// The number of the last line of any log.

@@ -80,9 +80,11 @@ mod draining;
 mod due;
 mod expired_attempts;
 mod failure_tasks;
+mod filling;
 mod group_members;
 mod groups;
 mod guards;
+mod indexes;
 mod interests;
 mod kept;
 mod key_lifetimes;
@@ -101,6 +103,7 @@ mod observe;
 mod peeks;
 mod races;
 mod random_history;
+mod ranges;
 mod reading_history;
 mod receipts;
 mod record_expiry;
@@ -183,6 +186,9 @@ pub fn cases() -> Vec<Case> {
         text_as_data::cases(),
         scans::cases(),
         scan_filters::cases(),
+        indexes::cases(),
+        ranges::cases(),
+        filling::cases(),
         commits::cases(),
         commit_order::cases(),
         guards::cases(),

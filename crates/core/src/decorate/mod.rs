@@ -20,9 +20,10 @@ use crate::limits::Limits;
 use crate::names::Namespace;
 use crate::record::Record;
 use crate::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
-    Renew, Renewal, Scan, Store, TaskByKey, Tasks,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups,
+    LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, Store, TaskByKey,
+    Tasks,
 };
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -34,6 +35,9 @@ use crate::wake::Listener;
 pub enum Method {
     Get,
     Scan,
+    DeclareIndex,
+    DropIndex,
+    Indexes,
     Tasks,
     TaskByKey,
     List,
@@ -58,6 +62,9 @@ impl Method {
         match self {
             Self::Get => "get",
             Self::Scan => "scan",
+            Self::DeclareIndex => "declare_index",
+            Self::DropIndex => "drop_index",
+            Self::Indexes => "indexes",
             Self::Tasks => "tasks",
             Self::TaskByKey => "task_by_key",
             Self::List => "list",
@@ -140,6 +147,20 @@ impl<A: Around> Store for Decorated<A> {
 
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
         forward!(self, Scan, scan, scan)
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        forward!(self, DeclareIndex, declare_index, declare)
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        forward!(self, DropIndex, drop_index, drop)
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        (self.around)
+            .around(Method::Indexes, || self.inner.indexes())
+            .await
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {

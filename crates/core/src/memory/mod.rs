@@ -4,6 +4,7 @@
 //! one lock around a few maps; a commit reads its rows, lets the deciders decide, and applies the
 //! outcome under that lock, so it happens as a whole.
 
+mod indexes;
 mod read;
 mod remembered;
 mod select;
@@ -24,9 +25,10 @@ use crate::names::Namespace;
 use crate::record::Record;
 use crate::store::check::Check;
 use crate::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Durability, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page,
-    Peek, Receipt, Renew, Renewal, Scan, Store, TaskByKey, Tasks,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Durability, Exchange, Exchanged, Get,
+    Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, Store,
+    TaskByKey, Tasks,
 };
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -143,6 +145,7 @@ impl Store for MemoryStore {
             joins_in_commit: true,
             first_in_first_out: true,
             remote_wakeups: true,
+            integer_indexes: true,
         }
     }
 
@@ -152,6 +155,19 @@ impl Store for MemoryStore {
 
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
         self.checked(&scan)?.scan(&scan, self.clock.now())
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        self.checked(&declare)?.declare_index(declare)
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        let existed = self.state_if_open()?.indexes.remove(&drop.index).is_some();
+        Ok(Dropped { existed })
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        Ok(self.state_if_open()?.declared())
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {

@@ -42,6 +42,9 @@ impl State {
     }
 
     pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> Result<Page<Record>> {
+        if let Some(range) = &scan.range {
+            return self.scan_range(scan, range, now);
+        }
         let last = Cursor::place(scan.cursor.as_ref(), &scan.scope(), |text| {
             Key::new(text).ok()
         })?;
@@ -59,8 +62,7 @@ impl State {
             if pager.is_full(last.map(|key| key.to_string())) {
                 break;
             }
-            let shown = !record.is_expired(now)
-                && (scan.filters.iter()).all(|filter| filter.matches(&record.fields));
+            let shown = scan.shows(record, now);
             pager.take(shown.then(|| record.clone()), record.size());
             last = Some(key);
         }

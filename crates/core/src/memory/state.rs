@@ -14,9 +14,10 @@ use crate::group::Group;
 use crate::ids::{CommitId, Fence, LineId, Position, RequestId, Revision, TaskId};
 use crate::limits::Limits;
 use crate::log::Line;
+use crate::memory::indexes::Indexed;
 use crate::memory::remembered::Remembered;
 use crate::names::{GroupId, IdempotencyKey, Key, Name};
-use crate::record::Record;
+use crate::record::{Index, Record};
 use crate::store::{Commit, Receipt};
 use crate::task::{Lane, Priority, Status, Task};
 use crate::time::Timestamp;
@@ -29,6 +30,7 @@ pub(super) type Place = (Reverse<Priority>, Timestamp, TaskId);
 pub(super) struct State {
     pub(super) records: BTreeMap<Key, Record>,
     pub(super) expiries: BTreeSet<(Timestamp, Key)>,
+    pub(super) indexes: BTreeMap<Index, Indexed>,
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) keys: BTreeMap<IdempotencyKey, TaskId>,
     pub(super) groups: BTreeMap<GroupId, Group>,
@@ -191,9 +193,9 @@ impl State {
     }
 
     fn put_record(&mut self, key: &Key, after: Option<Record>) {
-        if let Some(before) = self.records.remove(key)
-            && let Some(at) = before.expires_at
-        {
+        let before = self.records.remove(key);
+        self.index_record(key, before.as_ref(), after.as_ref());
+        if let Some(at) = before.and_then(|before| before.expires_at) {
             self.expiries.remove(&(at, key.clone()));
         }
         if let Some(after) = after {
@@ -314,7 +316,7 @@ fn place(task: &Task) -> Place {
 }
 
 /// Removes a member of a set in a map, and the set when it is empty.
-fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+pub(super) fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = map.get_mut(key) {
         set.remove(value);
         if set.is_empty() {

@@ -18,6 +18,9 @@ pub struct Capabilities {
     pub first_in_first_out: bool,
     /// Listeners are woken by other processes, too. Otherwise they have to poll.
     pub remote_wakeups: bool,
+    /// Indexes on integer fields of records can be declared. Otherwise whatever has to do with them
+    /// answers `Unsupported`.
+    pub integer_indexes: bool,
 }
 
 /// What has happened to a write when it is acknowledged.
@@ -43,6 +46,8 @@ pub enum Capability {
     JoinsInCommit,
     /// See [`Capabilities::first_in_first_out`].
     FirstInFirstOut,
+    /// See [`Capabilities::integer_indexes`].
+    IntegerIndexes,
 }
 
 impl Capabilities {
@@ -52,6 +57,7 @@ impl Capabilities {
             Capability::TotalOrder => self.total_order,
             Capability::JoinsInCommit => self.joins_in_commit,
             Capability::FirstInFirstOut => self.first_in_first_out,
+            Capability::IntegerIndexes => self.integer_indexes,
         }
     }
 }

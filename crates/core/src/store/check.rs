@@ -10,8 +10,8 @@ use crate::log::NewLine;
 use crate::names::Name;
 use crate::record::{Fields, Value, fields_size};
 use crate::store::{
-    Amend, Changes, Claim, Commit, Compact, Due, Ending, FailRetry, Get, Groups, Guard, List, Logs,
-    Merge, Peek, Pick, Put, Renew, Scan, Selector, Tasks, Write,
+    Amend, Changes, Claim, Commit, Compact, DeclareIndex, Due, Ending, FailRetry, Get, Groups,
+    Guard, List, Logs, Merge, Peek, Pick, Put, Renew, Scan, Selector, Tasks, Write,
 };
 use crate::task::{self, Backoff, KeyLifetime, Lane, NewTask, RetryPolicy, Status};
 
@@ -154,6 +154,12 @@ impl Check for Scan {
             }
         }
         Ok(())
+    }
+}
+
+impl Check for DeclareIndex {
+    fn check(&self, limits: &Limits) -> Checked {
+        page(self.limit, limits)
     }
 }
 

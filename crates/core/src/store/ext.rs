@@ -6,10 +6,10 @@ use std::pin::Pin;
 use crate::error::{Error, Result};
 use crate::ids::{Ids, TaskId};
 use crate::names::Key;
-use crate::record::Record;
+use crate::record::{Index, Record};
 use crate::store::{
-    Cancel, Commit, Due, Ending, Expire, Get, Outcome, Receipt, Settle, Store, Submitted, Tasks,
-    Write,
+    Cancel, Commit, DeclareIndex, Due, Ending, Expire, Get, Outcome, Receipt, Settle, Store,
+    Submitted, Tasks, Write,
 };
 use crate::task::{Holder, NewTask, Status, Task};
 use crate::time::Timestamp;
@@ -53,6 +53,18 @@ pub struct Swept {
 /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 /// ```
 pub trait StoreExt: Store {
+    /// Declares an index and waits until it is ready, in steps as large as the limits allow.
+    fn ensure_index<'a>(&'a self, index: &Index) -> Answer<'a, ()> {
+        let declare = DeclareIndex {
+            index: index.clone(),
+            limit: self.limits().page_max,
+        };
+        Box::pin(async move {
+            while !self.declare_index(declare.clone()).await?.ready {}
+            Ok(())
+        })
+    }
+
     /// Reads one record.
     fn record<'a>(&'a self, key: &Key) -> Answer<'a, Option<Record>> {
         let keys = vec![key.clone()];

@@ -12,6 +12,7 @@ mod capabilities;
 pub mod check;
 mod commit;
 mod ext;
+mod index;
 mod pager;
 mod read;
 mod select;
@@ -24,6 +25,7 @@ pub use commit::{
     Receipt, Retry, Settle, SubmitOutcome, Submitted, Write,
 };
 pub use ext::{StoreExt, Swept};
+pub use index::{DeclareIndex, Declared, DropIndex, Dropped, Range};
 pub use pager::Pager;
 pub use read::{
     ChangePage, Changes, Counts, Cursor, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek,
@@ -78,16 +80,49 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads records by prefix.
     ///
     /// # Promise
-    /// - Answers in the byte order of keys, at most `limit` a page, and where to go on.
+    /// - Answers in the byte order of keys, at most `limit` a page, and where to go on. By range:
+    ///   in the order of values, then keys.
     /// - A key that exists during the whole scan is answered exactly once, however many pages.
     /// - All filters must match, as the type they declare; a field that is absent or not of that
     ///   type does not match.
     /// - A record that has expired is not there, whether swept or not.
     /// - The prefix is text, whatever it means to the store's own language.
     /// - Shows every write acknowledged before the call; a page holds about 4 MiB at most.
-    /// - A cursor goes on through any handle; one that this store did not make for this prefix
-    ///   answers `Invalid`.
+    /// - A cursor goes on through any handle; one that this store did not make for this prefix and
+    ///   range answers `Invalid`.
+    /// - By range (`integer_indexes`): reads only what the index has in the range, however many
+    ///   records there are. A page examines a bounded number of rows: it may be short or empty and
+    ///   still say where to go on. A record that is in the range with the same value during the
+    ///   whole scan is answered exactly once. An index that is not declared answers
+    ///   `NotFound::Index`, one that is not ready `IndexNotReady`.
     async fn scan(&self, scan: Scan) -> Result<Page<Record>>;
+
+    /// Declares an index on an integer field, for scans by range. Repeated until it is ready.
+    ///
+    /// # Promise
+    /// - Stored with the namespace: from then on every write of a record through any handle keeps
+    ///   the index, in the same commit. Declaring again changes nothing that is there.
+    /// - Looks at no more than `limit` existing records a call, and goes on where the last call
+    ///   ended, whoever made it; answers `ready` when all are in. Writes meanwhile go on as ever,
+    ///   and are in the index as they should be.
+    /// - A record is in the index as long as its key has the prefix and the field is an integer, as
+    ///   [`integer`](crate::record::integer) reads it. Any number of indexes may have it.
+    /// - One index more than [`INDEXES_MAX`](crate::limits::INDEXES_MAX) answers `Invalid`.
+    /// - Without [`Capabilities::integer_indexes`], answers `Unsupported`.
+    /// - Appends nothing to the history.
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared>;
+
+    /// Drops an index.
+    ///
+    /// # Promise
+    /// - At once it is not declared any more, and counts no more; records stay as they are. What takes
+    ///   longer than others should wait is left to [`compact`](Self::compact).
+    /// - Declared again, it is filled again.
+    /// - An index that is not declared is none that existed, and no error.
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped>;
+
+    /// Lists the indexes of the namespace, by prefix and field.
+    async fn indexes(&self) -> Result<Vec<Declared>>;
 
     /// Reads tasks by id.
     ///
@@ -265,7 +300,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - Removes history from its old end only; never what is younger than asked.
     /// - Removes lines of logs by when they were appended, whatever their task is and however long
     ///   that is kept. An id of a line that was removed may be appended again.
-    /// - Removes a bounded number of lines that tasks have left which were deleted before.
+    /// - Removes a bounded number of lines that tasks have left which were deleted before, and of
+    ///   entries that indexes have left which were dropped before.
     /// - Keeps nothing of a lane that has no tasks left.
     /// - Forgets commit ids and claim requests after 10 minutes at the earliest.
     /// - Appends nothing to the history.

@@ -11,7 +11,8 @@ use crate::error::{Invalid, Problem};
 use crate::ids::{Fingerprint, Position, TaskId};
 use crate::log::{Level, Line};
 use crate::names::{GroupId, IdempotencyKey, Key, Name, Prefix};
-use crate::record::Filter;
+use crate::record::{Filter, Index, Record};
+use crate::store::Range;
 use crate::task::{Lane, Status, Task};
 use crate::time::Timestamp;
 
@@ -92,6 +93,8 @@ pub struct Get {
 pub struct Scan {
     /// What the keys begin with.
     pub prefix: Prefix,
+    /// Only what a declared index has in this range, in the order of that index.
+    pub range: Option<Range>,
     /// Conditions that all must hold.
     pub filters: Vec<Filter>,
     /// Where the page before ended.
@@ -105,17 +108,40 @@ impl Scan {
     pub fn new(prefix: Prefix, limit: usize) -> Self {
         Self {
             prefix,
+            range: None,
             filters: Vec::new(),
             cursor: None,
             limit,
         }
     }
+
+    /// Reads through the index on this field of the prefix.
+    pub fn range(mut self, range: Range) -> Self {
+        self.range = Some(range);
+        self
+    }
 }
 
 impl Scan {
+    /// The index that a scan of this range reads through.
+    pub fn index(&self, range: &Range) -> Index {
+        Index {
+            prefix: self.prefix.clone(),
+            field: range.field.clone(),
+        }
+    }
+
+    /// Whether to show this record, which was found at `now`.
+    pub fn shows(&self, record: &Record, now: Timestamp) -> bool {
+        !record.is_expired(now) && (self.filters.iter()).all(|one| one.matches(&record.fields))
+    }
+
     /// What a cursor of this scan is bound to.
     pub fn scope(&self) -> String {
-        format!("scan {}", self.prefix)
+        match &self.range {
+            None => format!("scan {}", self.prefix),
+            Some(range) => format!("range {:?} {range:?}", self.prefix),
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
     Renew, Renewal, Scan, TaskByKey, Tasks,
 };
 use plimsoll_core::task::Task;
@@ -36,6 +36,18 @@ impl Store for GroupCommit {
 
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
         self.shared.store.scan(scan).await
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        self.shared.store.declare_index(declare).await
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        self.shared.store.drop_index(drop).await
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        self.shared.store.indexes().await
     }
 
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {

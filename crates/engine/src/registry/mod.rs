@@ -114,10 +114,9 @@ impl Workers {
     ) -> Result<Roll> {
         let (store, tasks) = (self.engine.store(), Tasks::new(self.engine.clone()));
         let scan = Scan {
-            prefix: prefix.clone(),
             filters: filters.to_vec(),
             cursor,
-            limit: store.limits().page_max,
+            ..Scan::new(prefix.clone(), store.limits().page_max)
         };
         // Before the scan, so that nobody who is heard of meanwhile is taken for stale.
         let now = tasks.patiently(|| store.ping()).await?;

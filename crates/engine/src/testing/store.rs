@@ -10,8 +10,8 @@ use plimsoll_core::group::Group;
 use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
-    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts, Due,
-    DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Pick,
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Pick,
     Receipt, Renew, Renewal, Scan, Store, TaskByKey, Tasks,
 };
 use plimsoll_core::task::{Task, WorkerId};
@@ -144,6 +144,10 @@ macro_rules! forward {
                 Ok(exchanged)
             }
 
+            async fn indexes(&self) -> Result<Vec<Declared>> {
+                self.called().indexes().await
+            }
+
             async fn ping(&self) -> Result<Timestamp> {
                 self.called().ping().await
             }
@@ -162,6 +166,8 @@ macro_rules! forward {
 forward! {
     get(Get) -> Result<Vec<Option<Record>>>;
     scan(Scan) -> Result<Page<Record>>;
+    declare_index(DeclareIndex) -> Result<Declared>;
+    drop_index(DropIndex) -> Result<Dropped>;
     tasks(Tasks) -> Result<Vec<Option<Task>>>;
     task_by_key(TaskByKey) -> Result<Option<Task>>;
     list(List) -> Result<Page<Task>>;

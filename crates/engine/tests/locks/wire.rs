@@ -126,6 +126,9 @@ macro_rules! forward {
                 self.wire.0.lock().unwrap().interests.push(asked);
                 self.store.changes(changes).await
             }
+            async fn indexes(&self) -> Result<Vec<Declared>> {
+                self.store.indexes().await
+            }
             async fn ping(&self) -> Result<Timestamp> {
                 self.store.ping().await
             }
@@ -143,6 +146,8 @@ macro_rules! forward {
 forward! {
     get: Get => Result<Vec<Option<Record>>>;
     scan: Scan => Result<Page<Record>>;
+    declare_index: DeclareIndex => Result<Declared>;
+    drop_index: DropIndex => Result<Dropped>;
     tasks: Tasks => Result<Vec<Option<Task>>>;
     task_by_key: TaskByKey => Result<Option<Task>>;
     list: List => Result<Page<Task>>;

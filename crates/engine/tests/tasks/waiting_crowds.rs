@@ -216,6 +216,15 @@ impl Store for Deaf {
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
         self.0.scan(scan).await
     }
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        self.0.declare_index(declare).await
+    }
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        self.0.drop_index(drop).await
+    }
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        self.0.indexes().await
+    }
     async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {
         self.0.tasks(tasks).await
     }

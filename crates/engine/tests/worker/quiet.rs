@@ -32,6 +32,9 @@ macro_rules! forward {
             fn wakeups(&self) -> Listener {
                 Hub::default().listen()
             }
+            async fn indexes(&self) -> Result<Vec<Declared>> {
+                self.0.indexes().await
+            }
             async fn ping(&self) -> Result<Timestamp> {
                 self.0.ping().await
             }
@@ -48,6 +51,8 @@ macro_rules! forward {
 forward! {
     get: Get => Result<Vec<Option<Record>>>;
     scan: Scan => Result<Page<Record>>;
+    declare_index: DeclareIndex => Result<Declared>;
+    drop_index: DropIndex => Result<Dropped>;
     tasks: Tasks => Result<Vec<Option<Task>>>;
     task_by_key: TaskByKey => Result<Option<Task>>;
     list: List => Result<Page<Task>>;

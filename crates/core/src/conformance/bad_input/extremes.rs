@@ -8,10 +8,11 @@ use crate::error::{Conflict, Error, Lost, NotFound, Result};
 use crate::ids::{Fence, Position, Revision};
 use crate::log::{ExecutionStep, Level};
 use crate::names::{GroupId, IdempotencyKey, Key, Prefix};
-use crate::record::Fields;
+use crate::record::{Fields, Index};
 use crate::store::{
-    Changes, Commit, Compact, Counts, Due, Exchange, Expire, Get, Groups, Guard, Logs, Merge,
-    Outcome, Peek, Renew, Renewal, Scan, Selector, Start, StoreExt, TaskByKey, Tasks, Write,
+    Changes, Commit, Compact, Counts, DeclareIndex, DropIndex, Due, Exchange, Expire, Get, Groups,
+    Guard, Logs, Merge, Outcome, Peek, Renew, Renewal, Scan, Selector, Start, StoreExt, TaskByKey,
+    Tasks, Write,
 };
 use crate::task::{Holder, Progress, RetryPolicy, Status};
 use crate::time::Timestamp;
@@ -160,6 +161,17 @@ async fn every_call_to_a_closed_store_answers_closed(w: World) -> Result<()> {
     assert_eq!(store.get(Get { keys }).await.err(), closed);
     let scan = Scan::new(Prefix::any(), limit);
     assert_eq!(store.scan(scan).await.err(), closed);
+    let index = Index {
+        prefix: Prefix::any(),
+        field: name("n")?,
+    };
+    let dropped = store.drop_index(DropIndex {
+        index: index.clone(),
+    });
+    assert_eq!(dropped.await.err(), closed);
+    let declare = DeclareIndex { index, limit };
+    assert_eq!(store.declare_index(declare).await.err(), closed);
+    assert_eq!(store.indexes().await.err(), closed);
     let ids = vec![task.id()];
     assert_eq!(store.tasks(Tasks { ids }).await.err(), closed);
     assert_eq!(store.task_by_key(by_key).await.err(), closed);
