@@ -532,6 +532,7 @@ pub enum Conflict {
         partition: u32,
         /// Its status.
         status: i32,
+    },
     /// Not all records are in the index yet.
     #[error("the index on {index} is being filled: declare it again until it is ready")]
     IndexNotReady {

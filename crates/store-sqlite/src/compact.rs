@@ -198,30 +198,16 @@ impl Transaction<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::panic)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
-    use rusqlite::Connection;
-
-    fn plan(connection: &Connection, query: &str) -> Vec<String> {
-        let explain = format!("EXPLAIN QUERY PLAN {query}");
-        let mut plan = connection.prepare(&explain).expect("a statement");
-        let inputs = vec![0; plan.parameter_count()];
-        let steps = plan
-            .query_map(rusqlite::params_from_iter(inputs), |row| row.get(3))
-            .expect("a plan");
-        let steps: Vec<String> = steps.collect::<Result<_, _>>().expect("its steps");
-        let found = |step: &String| step.starts_with("SEARCH") || step.contains(" B-TREE ");
-        steps.into_iter().filter(found).collect()
-    }
+    use crate::plan::{plan, tables};
 
     /// Finished tasks that were kept long enough are found by status and age, and a page begins
     /// where the one before ended.
     #[test]
     fn what_was_kept_is_found_by_an_index() {
-        let connection = Connection::open_in_memory().expect("a database");
-        let schema = include_str!("../sql/schema.sql");
-        connection.execute_batch(schema).expect("the tables");
+        let connection = tables();
         let steps = plan(&connection, crate::read::KEPT);
         let [by_age] = &steps[..] else {
             panic!("{steps:?}");
@@ -233,9 +219,7 @@ mod tests {
     /// What is old is found by its age alone, and removed by its whole key; nothing is sorted.
     #[test]
     fn what_is_old_is_found_by_an_index() {
-        let connection = Connection::open_in_memory().expect("a database");
-        let schema = include_str!("../sql/schema.sql");
-        connection.execute_batch(schema).expect("the tables");
+        let connection = tables();
         for table in [&GROUPS, &LINES, &COMMITS, &CLAIMS] {
             let removal = plan(&connection, &table.removal());
             let key = format!("(ns=? AND {}=?)", table.id.replace(", ", "=? AND "));

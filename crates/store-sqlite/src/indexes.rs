@@ -18,7 +18,7 @@ use crate::read::{Read, records_from};
 use crate::rows;
 use crate::transaction::Transaction;
 
-pub(crate) const RANGE: &str = include_str!("../sql/range.sql");
+const RANGE: &str = include_str!("../sql/range.sql");
 /// How many entries of dropped indexes go in one transaction: others wait for it.
 const ENTRIES_REMOVED_MAX: usize = 10_000;
 const REMOVAL: &str = "DELETE FROM index_entries WHERE (idx, value, key) IN \
@@ -270,4 +270,61 @@ pub(crate) fn range(
         pager.take(scan.shows(&record, now).then_some(record), size);
     }
     Ok(Ok(pager.finish()))
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::plan::{plan, tables};
+    use rusqlite::StatementStatus;
+
+    /// A page begins where the one before ended and ends with the range; nothing is sorted.
+    #[test]
+    fn a_range_is_found_by_its_bounds() {
+        let connection = tables();
+        let steps = plan(&connection, RANGE);
+        let [entries, records] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        let bounds = "USING PRIMARY KEY (idx=? AND (value,key)>(?,?) AND value<?)";
+        assert!(entries.ends_with(bounds), "{entries}");
+        assert!(
+            records.ends_with("USING PRIMARY KEY (ns=? AND key=?)"),
+            "{records}"
+        );
+        let removal = plan(&connection, REMOVAL);
+        let by_index = |step: &String| step.contains("USING PRIMARY KEY (idx=?");
+        assert!(
+            removal.len() == 2 && removal.iter().all(by_index),
+            "{removal:?}"
+        );
+    }
+
+    /// How many steps SQLite takes for a hundred records among so many.
+    fn steps(records: i64) -> i32 {
+        let connection = tables();
+        let fill = format!(
+            "WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {records} - 1) \
+             INSERT INTO index_entries SELECT 1, n, 'key.' || n FROM n; \
+             INSERT INTO records SELECT 1, key, x'80', 1, 1, NULL FROM index_entries"
+        );
+        connection.execute_batch(&fill).expect("records");
+        let mut statement = connection.prepare(RANGE).expect("a statement");
+        let middle = records / 2;
+        let mut rows = (statement.query(params![1, 1, middle, "", middle + 99])).expect("rows");
+        let mut found = 0;
+        while rows.next().expect("a row").is_some() {
+            found += 1;
+        }
+        drop(rows);
+        assert_eq!(found, 100);
+        assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0);
+        statement.get_status(StatementStatus::VmStep)
+    }
+
+    #[test]
+    fn a_range_costs_the_same_however_many_records_there_are() {
+        assert_eq!(steps(1_000), steps(50_000));
+    }
 }

@@ -28,6 +28,9 @@ mod indexes;
 mod lanes;
 mod mover;
 mod overlay;
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod plan;
 mod read;
 mod readers;
 mod rows;

@@ -11,8 +11,10 @@ use std::time::Duration;
 use plimsoll_core::clock::SystemClock;
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::log::{Level, NewLine};
-use plimsoll_core::record::fields;
-use plimsoll_core::store::{Claim, Compact, Durability, Ending, Get, Log, Pick, Put, Scan, Write};
+use plimsoll_core::record::{Fields, Index, fields};
+use plimsoll_core::store::{
+    Claim, Commit, Compact, DropIndex, Durability, Ending, Get, Log, Pick, Put, Scan, Write,
+};
 use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
 use plimsoll_store_sqlite::{Config, SCHEMA_VERSION, Sqlite, SqliteStore, schema_version};
@@ -609,6 +611,57 @@ async fn one_transaction_removes_no_more_than_a_part_of_a_very_long_log() -> Res
             assert_eq!(store.task(holder.task).await?, None);
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_transaction_removes_no_more_than_a_part_of_a_large_index() -> Result<()> {
+    let (_folder, path) = folder();
+    let store = open(&path).await?;
+    let index = Index {
+        prefix: Prefix::new("a.")?,
+        field: Name::new("n")?,
+    };
+    store.ensure_index(&index).await?;
+    for first in (0..21_000).step_by(200) {
+        let put = |n: i32| -> Result<Write> {
+            let fields = Fields::from([(Name::new("n")?, n.to_string().into())]);
+            Ok(Write::Put(Put::new(Key::new(format!("a.{n}"))?, fields)))
+        };
+        let writes = (first..first + 200).map(put).collect::<Result<_>>()?;
+        let commit = Commit {
+            writes,
+            ..Commit::default()
+        };
+        store.commit_one(commit).await?;
+    }
+    let count = |table: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        let rows = foreign(&path).query_row(&count, [], |row| row.get(0));
+        rows.expect("a count")
+    };
+    assert_eq!(count("index_entries"), 21_000);
+    let drop = DropIndex {
+        index: index.clone(),
+    };
+    assert!(store.drop_index(drop).await?.existed);
+    assert_eq!((count("index_entries"), count("indexes")), (11_000, 1));
+    // What another one leaves behind is not in it, however it is numbered.
+    let other = Index {
+        prefix: Prefix::new("b.")?,
+        ..index
+    };
+    store.ensure_index(&other).await?;
+    for left in [1_000, 0] {
+        let compact = Compact {
+            limit: 1,
+            ..Compact::default()
+        };
+        assert_eq!(store.compact(compact).await?.more, left > 0);
+        assert_eq!(count("index_entries"), left);
+        assert_eq!(count("indexes"), 1 + i64::from(left > 0));
+    }
+    assert_eq!(store.indexes().await?[0].index, other);
     Ok(())
 }
 

@@ -14,9 +14,11 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Failed, Trial};
 use plimsoll_core::clock::SystemClock;
 use plimsoll_core::error::Applied;
-use plimsoll_core::record::{fields, integer};
-use plimsoll_core::store::Changes;
-use plimsoll_core::store::{Claim, Commit, Counts, Ending, Merge, Pick, Put, Scan, Settle, Write};
+use plimsoll_core::record::{Index, fields, integer};
+use plimsoll_core::store::{
+    Changes, Claim, Commit, Counts, DeclareIndex, DropIndex, Ending, Merge, Pick, Put, Range, Scan,
+    Settle, Write,
+};
 use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{
     Error, Ids, Key, Name, Namespace, Position, Prefix, Result, Store, StoreExt, TaskId,
@@ -106,7 +108,10 @@ async fn child(role: &str, path: &Path) -> Result<()> {
         "write" => {
             let store = open(path).await?;
             let writers = (0..4).map(|_| write_for_ever(&store));
-            futures::future::try_join_all(writers).await.map(drop)
+            let writers = futures::future::try_join_all(writers);
+            futures::future::try_join(writers, index_for_ever(&store))
+                .await
+                .map(drop)
         }
         "saturate" => saturate(path).await,
         "work" => work(path).await,
@@ -136,7 +141,7 @@ async fn write_for_ever(store: &SqliteStore) -> Result<()> {
         };
         let mark = |prefix: &str| -> Result<Write> {
             let key = Key::new(format!("{prefix}.{id}"))?;
-            Ok(Write::Put(Put::new(key, fields([("f", "v")])?)))
+            Ok(Write::Put(Put::new(key, fields([("f", "7")])?)))
         };
         let submit = Commit::of(Write::Submit(Box::new(NewTask::new(id, lane()?, "x"))))
             .write(count("submitted")?)
@@ -162,12 +167,55 @@ async fn write_for_ever(store: &SqliteStore) -> Result<()> {
     }
 }
 
+fn index() -> Result<Index> {
+    Ok(Index {
+        prefix: Prefix::new("submitted.")?,
+        field: Name::new("f")?,
+    })
+}
+
+/// Fills an index in small steps, and begins again.
+async fn index_for_ever(store: &SqliteStore) -> Result<()> {
+    loop {
+        let declare = DeclareIndex {
+            index: index()?,
+            limit: 5,
+        };
+        while !store.declare_index(declare.clone()).await?.ready {}
+        store.drop_index(DropIndex { index: index()? }).await?;
+    }
+}
+
+/// Every record that a step has passed is in the index, and every entry has its record. Answers how
+/// many records a step has yet to pass.
+fn check_index(path: &Path) -> i64 {
+    let looker = rusqlite::Connection::open(path).expect("SQLite opens it");
+    let count = |condition: &str| -> i64 {
+        let question = format!(
+            "SELECT count(*) FROM indexes i JOIN records r ON r.ns = i.ns \
+             AND r.key > i.prefix AND r.key < i.prefix || '~' WHERE {condition}"
+        );
+        let answer = looker.query_row(&question, [], |row| row.get(0));
+        answer.expect("a count")
+    };
+    let entry = "EXISTS (SELECT 1 FROM index_entries e \
+                 WHERE e.idx = i.idx AND e.value = 7 AND e.key = r.key)";
+    let passed = "coalesce(r.key <= i.filled, true)";
+    assert_eq!(count(&format!("{passed} AND NOT {entry}")), 0, "not in it");
+    let entries = "SELECT count(*) FROM index_entries e JOIN indexes i ON i.idx = e.idx \
+                   WHERE i.prefix IS NOT NULL";
+    let entries: i64 = (looker.query_row(entries, [], |row| row.get(0))).expect("a count");
+    assert_eq!(entries, count(entry), "entries without their record");
+    count(&format!("NOT {passed}"))
+}
+
 fn killed() -> Result<(), Failed> {
     const ROUNDS: u64 = 100;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("plimsoll.db");
     let chance = Ids::seeded(7, Arc::new(SystemClock::new()));
     let mut acknowledged: BTreeMap<TaskId, &str> = BTreeMap::new();
+    let mut cut_short = 0;
     for _ in 0..ROUNDS {
         let mut children = [start("write", &path), start("write", &path)];
         let mut heard = Vec::new();
@@ -188,7 +236,9 @@ fn killed() -> Result<(), Failed> {
             };
             acknowledged.insert(TaskId::parse(id)?, what);
         }
+        cut_short += u64::from(!acknowledged.is_empty() && check_index(&path) > 0);
     }
+    assert!(cut_short > 0, "no index was killed while it was filled");
     if acknowledged.len() < ROUNDS as usize {
         return Err(format!("only {} tasks were written", acknowledged.len()).into());
     }
@@ -234,6 +284,22 @@ async fn check_books(path: &Path, acknowledged: BTreeMap<TaskId, &str>) -> Resul
         }
     };
     let (submitted, completed) = (marked("submitted").await?, marked("completed").await?);
+    store.ensure_index(&index()?).await?;
+    let mut indexed = BTreeSet::new();
+    let range = Range::new(index()?.field).from(7).before(8);
+    let mut scan = Scan::new(index()?.prefix, 1_000).range(range);
+    loop {
+        let page = store.scan(scan.clone()).await?;
+        for record in page.rows {
+            let id = record.key.as_str().rsplit('.').next().unwrap_or_default();
+            assert!(indexed.insert(TaskId::parse(id)?), "{id} twice");
+        }
+        scan.cursor = page.next;
+        if scan.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(indexed, submitted);
     let totals = store.record(&Key::new("totals")?).await?;
     let total = |field: &str| -> u64 {
         let value = totals.as_ref().and_then(|record| record.field(field));

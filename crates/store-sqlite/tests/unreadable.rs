@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::clock::{Clock, ManualClock};
-use plimsoll_core::record::fields;
-use plimsoll_core::store::{Claim, Compact, Due, List, Pick, Put, Scan, Selector, Write};
+use plimsoll_core::record::{Index, fields};
+use plimsoll_core::store::{
+    Claim, Compact, DeclareIndex, Due, List, Pick, Put, Range, Scan, Selector, Write,
+};
 use plimsoll_core::task::{Lane, NewTask, Status, WorkerId};
 use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt, TaskId};
 use plimsoll_store_sqlite::{Config, Sqlite, SqliteStore};
@@ -113,6 +115,44 @@ async fn a_scan_is_not_failed_by_what_it_does_not_answer() -> Result<()> {
         panic!("it is asked for");
     };
     assert!(what.contains("a/2"), "{what}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_named_by_the_index_that_needs_it() -> Result<()> {
+    let w = world().await?;
+    for key in ["a/1", "a/2", "a/3"] {
+        let put = Put::new(Key::new(key)?, fields([("n", "1")])?);
+        w.store.write(Write::Put(put)).await?;
+    }
+    let index = Index {
+        prefix: Prefix::new("a/")?,
+        field: Name::new("n")?,
+    };
+    let scan = |limit| -> Result<Scan> {
+        let range = Range::new(Name::new("n")?);
+        Ok(Scan::new(Prefix::new("a/")?, limit).range(range))
+    };
+    w.break_rows("UPDATE records SET fields = x'c1' WHERE key = ?", ["a/2"]);
+    let declare = DeclareIndex {
+        index: index.clone(),
+        limit: 10,
+    };
+    // Beside others in the same transaction, who are not kept from anything.
+    let (declared, written) = tokio::join!(w.store.declare_index(declare), w.put("b", None));
+    written?;
+    let Err(Error::Corrupt(what)) = declared else {
+        panic!("the record is needed: {declared:?}");
+    };
+    assert!(what.contains("a/2"), "{what}");
+    assert_eq!(w.store.indexes().await?, []);
+    w.break_rows("UPDATE records SET fields = x'80' WHERE key = ?", ["a/2"]);
+    w.store.ensure_index(&index).await?;
+    // What is not answered is not read.
+    w.break_rows("UPDATE records SET fields = x'c1' WHERE key = ?", ["a/3"]);
+    assert_eq!(w.store.scan(scan(1)?).await?.rows.len(), 1);
+    let answer = w.store.scan(scan(2)?).await;
+    assert!(matches!(answer, Err(Error::Corrupt(_))), "{answer:?}");
     Ok(())
 }
 

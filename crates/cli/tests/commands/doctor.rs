@@ -146,7 +146,7 @@ fn a_file_of_a_newer_program_is_a_problem_with_advice() {
         let said = world.run(arguments).ended(1);
         let schema = check(&said, "schema");
         assert_eq!(schema["verdict"], "problem");
-        assert_eq!(schema["found"], "version 99, this program knows up to 3");
+        assert_eq!(schema["found"], "version 99, this program knows up to 4");
         assert_eq!(schema["advice"], "Use a newer program.");
     }
     assert_eq!(version(&world), 99);
@@ -168,7 +168,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     let said = world.run(&["doctor", "--json"]);
     let schema = check(&said, "schema");
     assert_eq!(schema["verdict"], "warning");
-    assert_eq!(schema["found"], "version 3, brought up from 1 just now");
+    assert_eq!(schema["found"], "version 4, brought up from 1 just now");
     assert_eq!(check(&said, "history")["verdict"], "ok");
     assert_eq!(version(&world), 3);
 }

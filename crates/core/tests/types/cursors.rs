@@ -2,7 +2,7 @@
 
 use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::log::Level;
-use plimsoll_core::store::{Cursor, List, Logs, Scan, Selector};
+use plimsoll_core::store::{Cursor, List, Logs, Range, Scan, Selector};
 use plimsoll_core::task::{Lane, Status};
 use plimsoll_core::{GroupId, Name, Prefix};
 
@@ -55,6 +55,7 @@ fn a_place_in_a_cursor_may_be_any_text() {
 #[test]
 fn every_question_has_a_scope_of_its_own_that_no_cursor_or_limit_changes() -> Checked {
     let scan = |text| Ok::<_, Invalid>(Scan::new(Prefix::new(text)?, 1));
+    let range = |field| Ok::<_, Invalid>(Range::new(Name::new(field)?));
     let list = |selector| List::new(selector, 1);
     let lane = Lane::new("a", "b")?;
     let logs = |number| Logs {
@@ -67,6 +68,12 @@ fn every_question_has_a_scope_of_its_own_that_no_cursor_or_limit_changes() -> Ch
         scan("")?.scope(),
         scan("a")?.scope(),
         scan("ab")?.scope(),
+        scan("a")?.range(range("n")?).scope(),
+        scan("b")?.range(range("n")?).scope(),
+        scan("a")?.range(range("m")?).scope(),
+        scan("a")?.range(range("n")?.from(1)).scope(),
+        scan("a")?.range(range("n")?.before(1)).scope(),
+        scan("a")?.range(range("n")?.from(1).before(1)).scope(),
         list(Selector::Lane(lane.clone(), Status::Pending)).scope(),
         list(Selector::Lane(lane, Status::Failed)).scope(),
         list(Selector::Lane(Lane::new("a/b", "b")?, Status::Failed)).scope(),

@@ -4,9 +4,10 @@ use plimsoll_core::error::{
     Applied, Conflict, Error, Invalid, LeaseLost, Lost, NotFound, Problem, Unavailable,
 };
 use plimsoll_core::lifecycle::Phase;
+use plimsoll_core::record::Index;
 use plimsoll_core::store::Guard;
 use plimsoll_core::task::{Holder, Status};
-use plimsoll_core::{Fence, GroupId, IdempotencyKey, Key, Name, Position, Revision};
+use plimsoll_core::{Fence, GroupId, IdempotencyKey, Key, Name, Position, Prefix, Revision};
 
 use crate::{Checked, at, id, worker};
 
@@ -264,7 +265,18 @@ pub(crate) fn conflicts() -> Result<Vec<(Conflict, &'static str)>, Invalid> {
             },
             "job import: 2 partitions have not reached status 5 at ingest, the first is 3 with 1",
         ),
+        (
+            Conflict::IndexNotReady { index: index()? },
+            "the index on n of a.* is being filled: declare it again until it is ready",
+        ),
     ])
+}
+
+fn index() -> Result<Index, Invalid> {
+    Ok(Index {
+        prefix: Prefix::new("a.")?,
+        field: Name::new("n")?,
+    })
 }
 
 pub(crate) fn others() -> Result<Vec<(Error, &'static str, &'static str)>, Invalid> {
@@ -337,6 +349,11 @@ pub(crate) fn others() -> Result<Vec<(Error, &'static str, &'static str)>, Inval
             .into(),
             "not_found",
             "there is no history from there, the oldest is after position 12: take a snapshot",
+        ),
+        (
+            NotFound::Index(index()?).into(),
+            "not_found",
+            "no index on n of a.*: declare it first",
         ),
         (
             unavailable(Applied::No),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use plimsoll_core::clock::ManualClock;
 use plimsoll_core::group::NewGroup;
 use plimsoll_core::log::{ExecutionStep, Level, NewLine};
-use plimsoll_core::record::fields;
+use plimsoll_core::record::{Index, fields};
 use plimsoll_core::store::{
     Amend, Changes, Claim, Commit, Counts, Due, Ending, FailRetry, Get, Groups, List, Log, Logs,
-    Merge, Peek, Pick, Put, Scan, Selector, Start, TaskByKey, Tasks, Write,
+    Merge, Peek, Pick, Put, Range, Scan, Selector, Start, TaskByKey, Tasks, Write,
 };
 use plimsoll_core::task::{
     Backoff, Holder, KeyLifetime, Lane, NewTask, OnConflict, Priority, Progress, RetryPolicy,
@@ -103,6 +103,20 @@ pub(crate) fn counted() -> Result<Commit> {
     Ok(Commit::of(Write::Merge(merge)).id(CommitId::from_u128(1)))
 }
 
+/// An index that has something.
+pub(crate) fn index() -> Result<Index> {
+    Ok(Index {
+        prefix: Prefix::new("count")?,
+        field: Name::new("n")?,
+    })
+}
+
+/// What the index has, page after page.
+pub(crate) fn indexed() -> Result<Scan> {
+    let Index { prefix, field } = index()?;
+    Ok(Scan::new(prefix, 10).range(Range::new(field).from(7).before(8)))
+}
+
 pub(crate) fn said(line: u128, level: Level, message: &str) -> NewLine {
     NewLine::new(LineId::from_u128(line), level, message)
 }
@@ -117,6 +131,7 @@ fn fail(error: &str, retry: FailRetry) -> Ending {
 
 pub(crate) async fn fill(store: &SqliteStore, clock: &ManualClock) -> Result<()> {
     records(store).await?;
+    store.ensure_index(&index()?).await?;
     groups(store).await?;
     active(store).await?;
     ended(store).await?;
@@ -276,6 +291,11 @@ pub(crate) async fn answers(store: &SqliteStore) -> Result<String> {
     }
     let scan = Scan::new(Prefix::new("a/")?, 10);
     say("scan a/".into(), &store.scan(scan).await?);
+    let indexes = store.indexes().await?;
+    say("indexes".into(), &indexes);
+    if !indexes.is_empty() {
+        say("range".into(), &store.scan(indexed()?).await?);
+    }
     for n in 1..=TASKS {
         let tasks = store.tasks(Tasks { ids: vec![id(n)] }).await?;
         say(format!("task {n}"), &tasks);

@@ -13,7 +13,7 @@ mod content;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use content::{AGE, HOUR, answers, counted, fill, held, id, next, open, said};
+use content::{AGE, HOUR, answers, counted, fill, held, id, index, indexed, next, open, said};
 use plimsoll_core::clock::ManualClock;
 use plimsoll_core::log::Level;
 use plimsoll_core::store::{Compact, Counts, Ending, Log, Logs, Write};
@@ -223,6 +223,11 @@ async fn work_goes_on_in_a_file_of_every_version() -> Result<()> {
             again.iter().map(|task| task.id()).collect::<Vec<_>>(),
             [id(2)]
         );
+        // Records of any age come into an index.
+        store.ensure_index(&index()?).await?;
+        let found = store.scan(indexed()?).await?.rows;
+        assert_eq!(found.len(), 1, "of version {version}");
+        assert_eq!(found[0].key.as_str(), "counter");
         // The log goes on where it was.
         let log = |cursor| Logs {
             task: id(2),
