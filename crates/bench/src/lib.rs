@@ -10,6 +10,7 @@ mod io;
 mod locks;
 mod logs;
 mod parallel;
+mod ranges;
 mod records;
 mod sweep;
 mod work;
@@ -45,6 +46,7 @@ enum Kind {
     Work(work::Work),
     Locks(locks::Locks),
     Sweep(sweep::Sweep),
+    Ranges(ranges::Ranges),
 }
 
 /// How much to do.
@@ -126,8 +128,15 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: sweep.full_only,
         kind: Kind::Sweep(sweep),
     });
+    let ranges = ranges::ranges(scale).into_iter().map(|ranges| Workload {
+        name: ranges.name.clone(),
+        about: ranges.about,
+        full_only: ranges.full_only,
+        kind: Kind::Ranges(ranges),
+    });
     let few = cycles.chain(works).chain(records).chain(logs);
-    few.chain(locks).chain(claims).chain(sweeps).collect()
+    let beside_many = claims.chain(sweeps).chain(ranges);
+    few.chain(locks).chain(beside_many).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -154,6 +163,7 @@ pub async fn run(
         Kind::Work(work) => work.run(bench).await?,
         Kind::Locks(locks) => locks.run(bench).await?,
         Kind::Sweep(sweep) => sweep.run(bench).await?,
+        Kind::Ranges(ranges) => ranges.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))
 }

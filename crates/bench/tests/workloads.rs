@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::decorate::{Decorated, Fault, FaultPlan, Faults, Method};
-use plimsoll::store::Counts;
+use plimsoll::record::Record;
+use plimsoll::store::{Counts, Scan};
 use plimsoll::task::Status;
-use plimsoll::{Error, Memory, Namespace, Plimsoll, Result, Store};
+use plimsoll::{Error, Memory, Namespace, Plimsoll, Prefix, Result, Store};
 use plimsoll_bench::{Figures, Scale, Workload, run, workloads};
 
 const TASKS: u64 = 200;
@@ -20,12 +21,13 @@ fn memory() -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Memory::new().open(Namespace::new("bench")?)))
 }
 
-/// Those that are over in a moment: all but claims and sweeps beside many tasks.
+/// Those that are over in a moment: all but claims, sweeps and ranges beside many others.
 fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
     // Workers that wait ask nothing in no time: they have a test of their own.
     let all = all.filter(|w| w.name != "waiting");
-    let beside_many = |w: &Workload| w.name.starts_with("claim") || w.name.starts_with("sweep");
+    let many = ["claim", "sweep", "range"];
+    let beside_many = move |w: &Workload| many.iter().any(|name| w.name.starts_with(name));
     all.filter(move |w| !beside_many(w) || w.name.ends_with("-1k"))
 }
 
@@ -73,6 +75,7 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
         "sweep-1k" => TASKS / 20,
+        "range-1k" => TASKS / 20 * 100,
         "sweep-all-1k" => 1_000,
         _ => panic!("{name} is new: how many operations does it do?"),
     }
@@ -150,6 +153,20 @@ async fn a_sweep_of_everything_leaves_it_in_the_archive() -> Result<()> {
         (found.counts["archived"], found.counts["passes"]),
         (1_000, 2)
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_range_finds_a_hundred_records_among_those_it_names() -> Result<()> {
+    let store = memory()?;
+    let found = measure("range-1k", store.clone()).await?;
+    assert_eq!(found.number("depth"), Some(1_000));
+    assert_eq!(found.counts["found"], found.counts["scans"] * 100);
+    let all = store.scan(Scan::new(Prefix::any(), 1_000)).await?;
+    assert_eq!((all.rows.len(), all.next), (1_000, None));
+    let value = |record: &Record| record.field("updated_at").cloned();
+    let values: BTreeSet<_> = all.rows.iter().filter_map(value).collect();
+    assert_eq!(values.len(), 1_000, "each has a value of its own");
     Ok(())
 }
 
@@ -275,6 +292,12 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
             }
+            "range-1k" => vec![
+                commits,
+                (Method::DeclareIndex, 1),
+                (Method::Scan, 1),
+                (Method::Scan, 10),
+            ],
             "sweep-1k" | "sweep-all-1k" => vec![commits, (Method::Claim, 1), (Method::Due, 1)],
             // Workers repeat what failed; a caller does not.
             _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
@@ -331,6 +354,11 @@ fn every_name_is_there_once_and_large_backlogs_are_marked() {
                 assert_eq!(found.full_only, full_only, "{name}");
             }
         }
+    }
+    for (size, full_only) in [("1k", false), ("100k", false), ("1m", true)] {
+        let name = format!("range-{size}");
+        let found = all.iter().find(|w| w.name == name).expect("a workload");
+        assert_eq!(found.full_only, full_only, "{name}");
     }
     let keyed = names.iter().filter(|name| name.starts_with("key-"));
     assert_eq!(keyed.count(), 4);

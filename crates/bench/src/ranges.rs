@@ -1,0 +1,120 @@
+//! What a scan by range costs while many other records are there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll::record::{Fields, Index};
+use plimsoll::store::{Commit, Put, Range, Scan, Write};
+use plimsoll::{Key, Name, Prefix, Result, StoreExt};
+
+use crate::figures::{Latencies, Measured};
+use crate::io::Written;
+use crate::{Bench, Scale};
+
+/// A scan of [`HITS`] records by a declared index, and how many records there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranges {
+    pub(crate) name: String,
+    pub(crate) about: &'static str,
+    pub(crate) full_only: bool,
+    depth: u64,
+    rounds: u64,
+    rest: Duration,
+}
+
+/// How many records there are. The smallest is the first, for the others are compared with it.
+const DEPTHS: [(u64, &str); 3] = [(1_000, "1k"), (100_000, "100k"), (1_000_000, "1m")];
+/// Filling a store with more takes minutes.
+const SHORT_DEPTH_MAX: u64 = 100_000;
+/// How many records each scan finds.
+const HITS: u64 = 100;
+/// Shares no factor with any depth, so that keys and values are in different orders.
+const STRIDE: u64 = 7_919;
+const PREFIX: &str = "bench.state.";
+
+pub(crate) fn ranges(scale: Scale) -> Vec<Ranges> {
+    let range = |(depth, size)| Ranges {
+        name: format!("range-{size}"),
+        about: "one caller finds 100 records by a declared index",
+        full_only: depth > SHORT_DEPTH_MAX,
+        depth,
+        rounds: scale.rounds,
+        rest: scale.rest,
+    };
+    DEPTHS.into_iter().map(range).collect()
+}
+
+impl Ranges {
+    pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
+        self.fill(&bench).await?;
+        let index = Index {
+            prefix: Prefix::new(PREFIX)?,
+            field: Name::new("updated_at")?,
+        };
+        bench.store.ensure_index(&index).await?;
+        bench.clock.sleep(self.rest).await;
+        let mut latencies = Latencies::new();
+        let (mut found, mut took) = (0, Duration::ZERO);
+        let wrote = Written::now();
+        for round in 0..self.rounds {
+            let first = bench.ids.below(self.depth - HITS + 1) as i64;
+            let range = Range::new(index.field.clone())
+                .from(first)
+                .before(first + HITS as i64);
+            let scan = Scan::new(index.prefix.clone(), HITS as usize).range(range);
+            let asked = bench.clock.monotonic();
+            let page = bench.store.scan(scan).await?;
+            let answered = bench.since(asked);
+            latencies.record(answered);
+            took += answered;
+            found += page.rows.len() as u64;
+            (bench.progress)(round, self.rounds);
+        }
+        Ok(Measured {
+            operation: "record found",
+            operations: found,
+            took,
+            written: Written::now().since(wrote),
+            latency_of: "scan",
+            latencies,
+            counts: BTreeMap::from([("scans", self.rounds), ("found", found)]),
+            settings: BTreeMap::from([
+                ("limit", HITS.into()),
+                ("backlog", "records".into()),
+                ("depth", self.depth.into()),
+            ]),
+        })
+    }
+
+    async fn fill(&self, bench: &Bench) -> Result<()> {
+        const COMMIT: u64 = 200;
+        const CALL: u64 = 5_000;
+        let params = Bytes::from(vec![b'x'; 200]);
+        let put = |n: u64| -> Result<Write> {
+            let updated_at = n * STRIDE % self.depth;
+            let fields = Fields::from([
+                (Name::new("updated_at")?, updated_at.to_string().into()),
+                (Name::new("params")?, params.clone()),
+            ]);
+            let key = Key::new(format!("{PREFIX}{n:08}"))?;
+            Ok(Write::Put(Put::new(key, fields)))
+        };
+        for first in (0..self.depth).step_by(CALL as usize) {
+            let last = self.depth.min(first + CALL);
+            let commit = |from: u64| -> Result<Commit> {
+                let writes = (from..last.min(from + COMMIT)).map(put);
+                Ok(Commit {
+                    writes: writes.collect::<Result<_>>()?,
+                    ..Commit::default()
+                })
+            };
+            let commits = (first..last).step_by(COMMIT as usize).map(commit);
+            for receipt in bench.store.commit(commits.collect::<Result<_>>()?).await {
+                receipt?;
+            }
+            (bench.progress)(first, self.depth);
+        }
+        Ok(())
+    }
+}
