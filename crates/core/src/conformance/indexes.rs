@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::conformance::ranges::{in_order, index, put_value, range, ready};
+use crate::conformance::ranges::{fill, in_order, index, put_value, range, ready};
 use crate::conformance::records::{merge, revision};
 use crate::conformance::scans::keys;
 use crate::conformance::text_as_data::AWKWARD;
@@ -239,7 +239,7 @@ async fn an_index_is_kept_by_every_handle_and_known_to_no_other_namespace(w: Wor
     let not_there = NotFound::Index(index.clone());
     let scan = Scan::new(Prefix::new("a.")?, 10).range(range("n")?);
     assert_eq!(elsewhere.scan(scan.clone()).await, Err(not_there.into()));
-    elsewhere.ensure_index(&index).await?;
+    fill(elsewhere.as_ref(), index.clone(), 1_000).await?;
     assert_eq!(keys(elsewhere.as_ref(), scan).await?, ["a.1", "a.9"]);
     let dropped = elsewhere.drop_index(DropIndex { index }).await?;
     assert_eq!(dropped, Dropped { existed: true });
@@ -293,7 +293,7 @@ async fn an_index_that_is_not_declared_or_not_ready_is_told(w: World) -> Result<
         index: index.clone(),
     };
     assert_eq!(conflict(w.store.scan(scan.clone()).await), not_ready);
-    while !w.store.declare_index(declare.clone()).await?.ready {}
+    fill(w.store.as_ref(), index, 1).await?;
     assert_eq!(w.store.scan(scan).await?.rows.len(), 3);
     // An index on another field, or on more or fewer records, does not do.
     for (prefix, field) in [("a.", "m"), ("a", "n"), ("a.1", "n")] {

@@ -7,7 +7,7 @@ use crate::conformance::world::{World, invalid, name};
 use crate::error::Result;
 use crate::names::{Key, Prefix};
 use crate::record::{Fields, Filter, Index, Operator, Record, Value, fields, integer};
-use crate::store::{Commit, Cursor, Put, Range, Scan, Store, StoreExt, Write};
+use crate::store::{Commit, Cursor, DeclareIndex, Put, Range, Scan, Store, StoreExt, Write};
 
 cases!["ranges":
     a_range_has_its_first_value_and_not_its_end if IntegerIndexes,
@@ -35,7 +35,18 @@ pub(super) fn range(field: &str) -> Result<Range> {
 
 /// Declares an index and fills it.
 pub(super) async fn ready(w: &World, prefix: &str, field: &str) -> Result<()> {
-    w.store.ensure_index(&index(prefix, field)?).await
+    fill(w.store.as_ref(), index(prefix, field)?, 1_000).await
+}
+
+/// Declares an index and takes steps until it is ready.
+pub(super) async fn fill(store: &dyn Store, index: Index, limit: usize) -> Result<()> {
+    let declare = DeclareIndex { index, limit };
+    for _ in 0..100 {
+        if store.declare_index(declare.clone()).await?.ready {
+            return Ok(());
+        }
+    }
+    panic!("the steps do not end");
 }
 
 /// Puts a record whose field `n` is this.

@@ -53,7 +53,25 @@ pub struct Swept {
 /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 /// ```
 pub trait StoreExt: Store {
-    /// Declares an index and waits until it is ready, in steps as large as the limits allow.
+    /// Declares an index and fills it, in steps as large as the limits allow. If it breaks off, it goes
+    /// on there the next time.
+    ///
+    /// ```
+    /// # use plimsoll_core::record::{Index, fields};
+    /// # use plimsoll_core::store::{Put, Range, Scan, Write};
+    /// # use plimsoll_core::{Key, Memory, Name, Namespace, Prefix, Store, StoreExt};
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let store = Memory::new().open(Namespace::new("docs")?);
+    /// let key = Key::new("gbe.state.tasks.email-send.job_123")?;
+    /// let record = fields([("state", "running"), ("updated_at", "999")])?;
+    /// store.write(Write::Put(Put::new(key.clone(), record))).await?;
+    /// let (prefix, field) = (Prefix::new("gbe.state.tasks.")?, Name::new("updated_at")?);
+    /// let index = Index { prefix: prefix.clone(), field: field.clone() };
+    /// store.ensure_index(&index).await?;
+    /// let stuck = Scan::new(prefix, 100).range(Range::new(field).before(1_000));
+    /// assert_eq!(store.scan(stuck).await?.rows[0].key, key);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
     fn ensure_index<'a>(&'a self, index: &Index) -> Answer<'a, ()> {
         let declare = DeclareIndex {
             index: index.clone(),
