@@ -178,6 +178,55 @@ pub enum Value {
     Bytes(Bytes),
 }
 
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+/// The type of a number that says no other.
+impl From<i32> for Value {
+    fn from(number: i32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// How a field holds it: text in UTF-8, integers in decimal.
+///
+/// ```
+/// use bytes::Bytes;
+/// use plimsoll_core::record::Value;
+/// assert_eq!(Bytes::from(Value::from(-7)), "-7");
+/// assert_eq!(Bytes::from(Value::from("pending")), "pending");
+/// ```
+impl From<Value> for Bytes {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Text(text) => text.into(),
+            Value::Integer(number) => number.to_string().into(),
+            Value::Bytes(bytes) => bytes,
+        }
+    }
+}
+
 impl Filter {
     /// Whether the fields meet the condition.
     pub fn matches(&self, fields: &Fields) -> bool {

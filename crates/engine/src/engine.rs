@@ -13,6 +13,7 @@ use plimsoll_core::{Ids, Name, Result, Store};
 use crate::archive::Archive;
 use crate::history::{Feeds, History, Tail};
 use crate::locks::{Locks, Room};
+use crate::records::Records;
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
 use crate::tasks::{Tasks, Waiting};
@@ -154,6 +155,11 @@ impl Engine {
     /// The client of its tasks.
     pub fn tasks(&self) -> Tasks {
         Tasks::new(self.clone())
+    }
+
+    /// The client of its records.
+    pub fn records(&self) -> Records {
+        Records::new(self.clone())
     }
 
     /// A worker of this name on this store.

@@ -2,6 +2,7 @@
 //!
 //! - [`GroupCommit`] merges what concurrent callers commit, renew and claim into few store calls.
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
+//! - [`Records`] is the client of records: fields, expectations, scans, and structs as records.
 //! - [`Locks`] is the client of locks: one holder at a time, with a fencing token; elections.
 //! - [`Worker`] runs handlers for tasks.
 //! - [`Sweeper`] decides what time has made ready, and archives and removes what was kept long enough.
@@ -10,6 +11,7 @@
 //! - [`telemetry`] is what all of them tell about themselves.
 //! - [`testing`] is for tests of handlers: tasks and workers in memory, on a clock that tests move.
 
+mod answer;
 pub mod archive;
 mod engine;
 mod fields;
@@ -18,8 +20,10 @@ pub mod history;
 pub mod jobs;
 pub mod locks;
 mod process;
+pub mod records;
 pub mod registry;
 mod retention;
+mod retries;
 mod signals;
 mod spawn;
 pub mod sweeper;
@@ -32,8 +36,10 @@ pub use archive::Archive;
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
 pub use locks::Locks;
+pub use records::Records;
 pub use registry::Workers;
 pub use retention::{Retention, StoredRetention};
+pub use retries::Retries;
 pub use sweeper::Sweeper;
 pub use tasks::Tasks;
 pub use worker::Worker;

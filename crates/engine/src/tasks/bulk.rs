@@ -18,8 +18,8 @@ use plimsoll_core::store::{
 use plimsoll_core::task::{Priority, Task};
 use plimsoll_core::{Error, Result, TaskId};
 
+use crate::answer::first;
 use crate::tasks::Tasks;
-use crate::tasks::send::first;
 
 /// How many refusals, and how many tasks of a dry run, are named.
 const NAMED_MAX: usize = 100;

@@ -8,8 +8,8 @@ use plimsoll_core::task::{Holder, Lane, Task, WorkerId};
 use plimsoll_core::{Result, TaskId};
 use serde::de::DeserializeOwned;
 
+use crate::answer::unanswered;
 use crate::tasks::json::payload;
-use crate::tasks::send::unanswered;
 use crate::tasks::{Hold, Tasks};
 
 /// A task that was claimed, as it was then, with all that its [`Hold`] can do.

@@ -13,9 +13,9 @@ use plimsoll_core::{Name, Result, Timestamp};
 use serde::Serialize;
 
 use crate::Engine;
+use crate::answer::{first, unanswered};
 use crate::tasks::Tasks;
 use crate::tasks::json::encode;
-use crate::tasks::send::{first, unanswered};
 use crate::worker::Lease;
 
 /// Names of attributes that Plimsoll and its documents know. Any other name may be used as well.

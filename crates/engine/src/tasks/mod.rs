@@ -39,7 +39,6 @@ mod job_log;
 mod json;
 mod operate;
 mod read;
-mod retries;
 mod say;
 mod send;
 mod steps;
@@ -52,13 +51,13 @@ use std::sync::Arc;
 use plimsoll_core::task::WorkerId;
 use plimsoll_core::{Name, Result, Store};
 
+pub use crate::retries::Retries;
 pub use bulk::{Bulk, DryRun, Report, Verb};
 pub use claim::Held;
 pub use hold::{Hold, Renewed, Settlement, attribute};
 pub use job_log::JobLog;
 pub use json::{payload, result};
 pub use operate::Effect;
-pub use retries::Retries;
 pub use steps::{NewStep, Step, StepEnd};
 
 use crate::Engine;

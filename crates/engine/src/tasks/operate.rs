@@ -7,8 +7,8 @@ use plimsoll_core::store::{Cancel, Commit, Outcome, Retry, Write};
 use plimsoll_core::task::{Priority, Status};
 use plimsoll_core::{IdempotencyKey, Result, TaskId};
 
+use crate::answer::unanswered;
 use crate::tasks::Tasks;
-use crate::tasks::send::unanswered;
 
 /// What a verb did to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

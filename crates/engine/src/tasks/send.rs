@@ -1,11 +1,14 @@
 //! How commits get to the store: one, or any number of them.
 
+use std::future::Future;
+
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::{Commit, Outcome, Receipt};
 use plimsoll_core::{Error, Result, StoreExt};
 
+use crate::answer::{first, unanswered};
+use crate::retries::{Patience, worse};
 use crate::tasks::Tasks;
-use crate::tasks::retries::worse;
 
 /// How many commits go in one call, if the store allows as many. A store holds its lock or its
 /// transaction for that long.
@@ -21,6 +24,18 @@ struct Call {
 }
 
 impl Tasks {
+    fn patience(&self) -> Patience<'_> {
+        self.retries.patience(&self.engine)
+    }
+
+    /// Makes a call that is safe to repeat until the store answers, or patience ends.
+    pub(crate) async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.retries.patiently(&self.engine, call).await
+    }
+
     /// Makes one commit, which must be safe to repeat.
     pub(super) async fn commit(&self, mut commit: Commit) -> Result<Receipt> {
         let (store, telemetry) = (self.store(), self.engine.telemetry());
@@ -129,13 +144,4 @@ fn after(before: &Result<Receipt>, error: Unavailable) -> Unavailable {
         },
         Ok(_) | Err(_) => error,
     }
-}
-
-/// The outcome of the only write of a commit.
-pub(super) fn first(receipt: Receipt) -> Result<Outcome> {
-    receipt.outcomes.into_iter().next().ok_or_else(unanswered)
-}
-
-pub(super) fn unanswered() -> Error {
-    Error::Corrupt("the store did not answer what was asked".into())
 }

@@ -7,9 +7,9 @@ use plimsoll_core::store::{Commit, Outcome, Receipt, Submitted, Write};
 use plimsoll_core::task::{Lane, NewTask};
 use serde::Serialize;
 
+use crate::answer::{first, unanswered};
 use crate::tasks::Tasks;
 use crate::tasks::json::encode;
-use crate::tasks::send::{first, unanswered};
 
 impl Tasks {
     /// A task with this payload, to be filled in further and submitted. It has an id already, so

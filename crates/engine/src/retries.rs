@@ -10,7 +10,6 @@ use plimsoll_core::task::{Backoff, RetryPolicy};
 use plimsoll_core::{Error, Result};
 
 use crate::Engine;
-use crate::tasks::Tasks;
 
 /// How often and how patiently a call is repeated when the store is `Unavailable`. Anything else
 /// that a store says is answered at once.
@@ -20,7 +19,7 @@ use crate::tasks::Tasks;
 ///
 /// ```
 /// use std::time::Duration;
-/// use plimsoll_engine::tasks::Retries;
+/// use plimsoll_engine::Retries;
 /// let patient = Retries { tries: 10, ..Retries::default() };
 /// assert_eq!(patient.first, Duration::from_millis(100));
 /// assert_eq!(Retries::none().tries, 1);
@@ -57,7 +56,7 @@ impl Retries {
     }
 
     /// How long to wait after this many failures.
-    pub(super) fn delay(&self, failures: u32, jitter: Jitter) -> Duration {
+    pub(crate) fn delay(&self, failures: u32, jitter: Jitter) -> Duration {
         let policy = RetryPolicy {
             backoff: Backoff::Exponential {
                 first: self.first,
@@ -72,7 +71,7 @@ impl Retries {
 }
 
 /// What is left of the patience with one call.
-pub(super) struct Patience<'a> {
+pub(crate) struct Patience<'a> {
     engine: &'a Engine,
     retries: Retries,
     failures: u32,
@@ -81,7 +80,7 @@ pub(super) struct Patience<'a> {
 
 impl Patience<'_> {
     /// Waits, and says whether to try again then.
-    pub(super) async fn bears(&mut self) -> bool {
+    pub(crate) async fn bears(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         let delay = (self.retries).delay(self.failures, self.engine.ids().jitter());
         let clock = self.engine.clock();
@@ -94,22 +93,8 @@ impl Patience<'_> {
     }
 }
 
-impl Tasks {
-    pub(super) fn patience(&self) -> Patience<'_> {
-        self.retries.patience(&self.engine)
-    }
-
-    /// Makes a call that is safe to repeat until the store answers, or patience ends.
-    pub(crate) async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<T>>,
-    {
-        self.retries.patiently(&self.engine, call).await
-    }
-}
-
 impl Retries {
-    fn patience(self, engine: &Engine) -> Patience<'_> {
+    pub(crate) fn patience(self, engine: &Engine) -> Patience<'_> {
         Patience {
             engine,
             retries: self,
@@ -143,7 +128,7 @@ impl Retries {
 }
 
 /// What is known after two tries: one that may have taken effect stays so.
-pub(super) fn worse(one: Applied, other: Applied) -> Applied {
+pub(crate) fn worse(one: Applied, other: Applied) -> Applied {
     match (one, other) {
         (Applied::No, Applied::No) => Applied::No,
         (Applied::Unknown, _) | (_, Applied::Unknown) => Applied::Unknown,

@@ -1,0 +1,14 @@
+//! Reads what a store answered.
+
+use plimsoll_core::store::{Outcome, Receipt};
+use plimsoll_core::{Error, Result};
+
+/// The outcome of the only write of a commit.
+pub(crate) fn first(receipt: Receipt) -> Result<Outcome> {
+    receipt.outcomes.into_iter().next().ok_or_else(unanswered)
+}
+
+/// An answer without what was asked for.
+pub(crate) fn unanswered() -> Error {
+    Error::Corrupt("the store did not answer what was asked".into())
+}

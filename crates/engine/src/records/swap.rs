@@ -1,0 +1,278 @@
+//! Writing only if things are as expected: on one record, or on several at once.
+
+use std::time::Duration;
+
+use plimsoll_core::error::{Conflict, Invalid};
+use plimsoll_core::ids::CommitId;
+use plimsoll_core::record::Value;
+use plimsoll_core::store::{Commit, Guard, Merge, Outcome, Put, Write};
+use plimsoll_core::{Error, Key, Result, Revision};
+
+use super::{Records, collect, field};
+use crate::answer::unanswered;
+
+/// What is expected of one record, and what to write to it if all of that holds. Writes take effect in
+/// the order given.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use plimsoll_core::{Memory, Namespace};
+/// # use plimsoll_engine::Engine;
+/// use plimsoll_engine::records::{Swap, Swapped};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let records = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).records();
+/// records.put("job", [("state", "pending")], None).await?;
+/// let claim = |worker: &str| {
+///     Swap::new("job")
+///         .when("state", "pending")
+///         .when_unset("worker")
+///         .set("state", "claimed")
+///         .set("worker", worker)
+///         .add("claims", 1)
+/// };
+/// assert!(records.swap(claim("w1")).await?.is_done());
+/// match records.swap(claim("w2")).await? {
+///     Swapped::Done(_) => unreachable!("w1 has it"),
+///     Swapped::Refused(guard) => {
+///         assert_eq!(guard.to_string(), r#"field state of record job is b"pending""#);
+///     }
+/// }
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is written before it is given to Records::swap or Records::commit"]
+pub struct Swap {
+    /// The first wrong input is told when it is sent.
+    parts: Result<Parts, Invalid>,
+}
+
+#[derive(Clone, Debug)]
+struct Parts {
+    key: Key,
+    guards: Vec<Guard>,
+    writes: Vec<Write>,
+}
+
+/// What became of a [`Swap`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped<T = Option<Revision>> {
+    /// All that was expected held, and everything is written. The record is at this revision; `None`:
+    /// it was deleted, or nothing was to be written to it.
+    Done(T),
+    /// This did not hold, and nothing is written.
+    Refused(Guard),
+}
+
+impl<T> Swapped<T> {
+    /// Whether everything is written.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}
+
+impl Swap {
+    /// Of the record with this key: nothing expected yet, and nothing to write.
+    pub fn new(key: impl AsRef<str>) -> Self {
+        match Key::new(key) {
+            Ok(key) => Self::of(&key),
+            Err(invalid) => Self {
+                parts: Err(invalid),
+            },
+        }
+    }
+
+    /// The same of a key that was checked before.
+    pub(super) fn of(key: &Key) -> Self {
+        let parts = Parts {
+            key: key.clone(),
+            guards: Vec::new(),
+            writes: Vec::new(),
+        };
+        Self { parts: Ok(parts) }
+    }
+
+    /// Makes this write, which must be to the same record.
+    pub(super) fn then(self, write: Write) -> Self {
+        self.write(|_| Ok(write))
+    }
+
+    /// Only if the field has this value.
+    pub fn when(self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        self.guard(|key| Ok(Guard::Field(key, field(name)?, Some(value.into()))))
+    }
+
+    /// Only if the record has no such field, or is not there.
+    pub fn when_unset(self, name: impl AsRef<str>) -> Self {
+        self.guard(|key| Ok(Guard::Field(key, field(name)?, None)))
+    }
+
+    /// Only if there is no such record, or it has expired.
+    pub fn when_absent(self) -> Self {
+        self.guard(|key| Ok(Guard::RecordAbsent(key)))
+    }
+
+    /// Only if there is such a record.
+    pub fn when_present(self) -> Self {
+        self.guard(|key| Ok(Guard::RecordPresent(key)))
+    }
+
+    /// Only if the record is still what was read at this revision.
+    pub fn when_at(self, revision: Revision) -> Self {
+        self.guard(|key| Ok(Guard::RecordAt(key, revision)))
+    }
+
+    /// Sets a field.
+    pub fn set(self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
+        self.merge(|merge| Ok(merge.set(collect([(name, value)])?)))
+    }
+
+    /// Removes a field.
+    pub fn unset(self, name: impl AsRef<str>) -> Self {
+        self.merge(|merge| Ok(merge.unset(field(name)?)))
+    }
+
+    /// Adds to an integer; one that is not there counts as zero.
+    pub fn add(self, name: impl AsRef<str>, number: i64) -> Self {
+        self.merge(|merge| Ok(merge.add(field(name)?, number)))
+    }
+
+    /// Raises an integer to this, if it is lower or not there.
+    pub fn raise(self, name: impl AsRef<str>, number: i64) -> Self {
+        self.merge(|merge| Ok(merge.raise(field(name)?, number)))
+    }
+
+    /// Replaces the record with these fields; it lives for `ttl`, or for ever.
+    pub fn put<N: AsRef<str>, V: Into<Value>>(
+        self,
+        fields: impl IntoIterator<Item = (N, V)>,
+        ttl: Option<Duration>,
+    ) -> Self {
+        self.write(|key| {
+            let fields = collect(fields)?;
+            Ok(Write::Put(Put { key, fields, ttl }))
+        })
+    }
+
+    /// Removes the record.
+    pub fn delete(self) -> Self {
+        self.write(|key| Ok(Write::Delete(key)))
+    }
+
+    /// Lets the record live for `ttl` from now, or for ever. It must be there: `record_not_found`.
+    pub fn touch(self, ttl: Option<Duration>) -> Self {
+        self.write(|key| Ok(Write::Touch(key, ttl)))
+    }
+
+    fn guard(self, guard: impl FnOnce(Key) -> Result<Guard, Invalid>) -> Self {
+        self.with(|parts| {
+            parts.guards.push(guard(parts.key.clone())?);
+            Ok(())
+        })
+    }
+
+    fn write(self, write: impl FnOnce(Key) -> Result<Write, Invalid>) -> Self {
+        self.with(|parts| {
+            parts.writes.push(write(parts.key.clone())?);
+            Ok(())
+        })
+    }
+
+    /// Fields that are changed one after another are changed by one write.
+    fn merge(self, change: impl FnOnce(Merge) -> Result<Merge, Invalid>) -> Self {
+        self.with(|parts| {
+            let merge = match parts.writes.pop() {
+                Some(Write::Merge(merge)) => merge,
+                before => {
+                    parts.writes.extend(before);
+                    Merge::new(parts.key.clone())
+                }
+            };
+            parts.writes.push(Write::Merge(change(merge)?));
+            Ok(())
+        })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Parts) -> Result<(), Invalid>) -> Self {
+        self.parts = self.parts.and_then(|mut parts| {
+            change(&mut parts)?;
+            Ok(parts)
+        });
+        self
+    }
+}
+
+impl Records {
+    /// Writes to one record if it is as expected, and says what became of it.
+    pub async fn swap(&self, swap: Swap) -> Result<Swapped> {
+        Ok(match self.commit([swap]).await? {
+            Swapped::Done(mut revisions) => Swapped::Done(revisions.pop().flatten()),
+            Swapped::Refused(guard) => Swapped::Refused(guard),
+        })
+    }
+
+    /// Writes to several records if all are as expected: everything or nothing. Answers the revision
+    /// of each, in order, or what did not hold first.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::records::Swap;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let records = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).records();
+    /// records.put("account.ada", [("balance", 100)], None).await?;
+    /// let transfer = [
+    ///     Swap::new("account.ada").when("balance", 100).add("balance", -30),
+    ///     Swap::new("account.bob").add("balance", 30),
+    /// ];
+    /// assert!(records.commit(transfer).await?.is_done());
+    /// assert_eq!(records.get_field("account.bob", "balance").await?.unwrap(), "30");
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn commit(
+        &self,
+        swaps: impl IntoIterator<Item = Swap>,
+    ) -> Result<Swapped<Vec<Option<Revision>>>> {
+        self.commit_as(self.engine.ids().commit(), swaps).await
+    }
+
+    /// Like [`commit`](Self::commit), with an id by which it can be asked for again: what was written
+    /// with this id in the last ten minutes is not written again, and answered as it was. What was
+    /// refused is decided anew.
+    pub async fn commit_as(
+        &self,
+        id: CommitId,
+        swaps: impl IntoIterator<Item = Swap>,
+    ) -> Result<Swapped<Vec<Option<Revision>>>> {
+        let mut commit = Commit::new().id(id);
+        let mut counts = Vec::new();
+        for (index, swap) in swaps.into_iter().enumerate() {
+            let parts = (swap.parts).map_err(|e| e.within(format_args!("swaps[{index}]")))?;
+            counts.push(parts.writes.len());
+            commit.guards.extend(parts.guards);
+            commit.writes.extend(parts.writes);
+        }
+        let receipt = match self.send(commit).await {
+            Ok(receipt) => receipt,
+            Err(Error::Conflict(conflict)) => match *conflict {
+                Conflict::Guard { guard, .. } => return Ok(Swapped::Refused(guard)),
+                conflict => return Err(conflict.into()),
+            },
+            Err(error) => return Err(error),
+        };
+        let mut outcomes = receipt.outcomes.into_iter();
+        let revisions = counts.into_iter().map(|count| {
+            let mut revision = None;
+            for _ in 0..count {
+                revision = match outcomes.next() {
+                    Some(Outcome::Written { revision, .. }) => Some(revision),
+                    Some(Outcome::Removed { .. }) => None,
+                    _ => return Err(unanswered()),
+                };
+            }
+            Ok(revision)
+        });
+        Ok(Swapped::Done(revisions.collect::<Result<_>>()?))
+    }
+}
