@@ -1,0 +1,174 @@
+//! Every expectation and every write of a swap, and commits over several records, on each store.
+
+use plimsoll_core::ids::CommitId;
+use plimsoll_core::record::fields;
+use plimsoll_core::store::Guard;
+use plimsoll_core::{Key, Name, Result};
+use plimsoll_engine::records::{Swap, Swapped};
+
+use crate::world::{MINUTE, World, code, on_each_store};
+
+on_each_store!(
+    each_expectation_holds_or_is_named,
+    all_fields_must_be_as_expected,
+    each_write_can_follow,
+    writes_take_effect_in_order,
+    a_swap_may_only_look,
+    a_commit_over_records_is_all_or_nothing,
+    a_commit_with_an_id_can_be_asked_for_again,
+);
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn field(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+async fn each_expectation_holds_or_is_named(w: World) -> Result<()> {
+    let there = w.records.put("there", [("x", "1")], None).await?;
+    let other = there.next();
+    let cases = [
+        (Swap::new("there").when("x", "1"), None),
+        (
+            Swap::new("there").when("x", "2"),
+            Some(Guard::Field(key("there"), field("x"), Some("2".into()))),
+        ),
+        (Swap::new("there").when_unset("y"), None),
+        (Swap::new("absent").when_unset("y"), None),
+        (
+            Swap::new("there").when_unset("x"),
+            Some(Guard::Field(key("there"), field("x"), None)),
+        ),
+        (Swap::new("absent").when_absent(), None),
+        (
+            Swap::new("there").when_absent(),
+            Some(Guard::RecordAbsent(key("there"))),
+        ),
+        (Swap::new("there").when_present(), None),
+        (
+            Swap::new("absent").when_present(),
+            Some(Guard::RecordPresent(key("absent"))),
+        ),
+        (Swap::new("there").when_at(there), None),
+        (
+            Swap::new("there").when_at(other),
+            Some(Guard::RecordAt(key("there"), other)),
+        ),
+    ];
+    for (swap, refusal) in cases {
+        let expected = refusal.map_or(Swapped::Done(None), Swapped::Refused);
+        assert_eq!(w.records.swap(swap).await?, expected);
+    }
+    Ok(())
+}
+
+async fn all_fields_must_be_as_expected(w: World) -> Result<()> {
+    w.records.put("a", [("x", "1"), ("y", "2")], None).await?;
+    let swap = |y: &str| {
+        let expecting = Swap::new("a").when("x", "1").when("y", y).when_unset("z");
+        expecting.set("x", "new").unset("y").set("z", "3")
+    };
+    let refused = Guard::Field(key("a"), field("y"), Some("3".into()));
+    assert_eq!(w.records.swap(swap("3")).await?, Swapped::Refused(refused));
+    let untouched = w.records.get("a").await?.unwrap().fields;
+    assert_eq!(untouched, fields([("x", "1"), ("y", "2")])?);
+    let Swapped::Done(Some(revision)) = w.records.swap(swap("2")).await? else {
+        panic!("all of it held");
+    };
+    let record = w.records.get("a").await?.unwrap();
+    assert_eq!(record.revision, revision);
+    assert_eq!(record.fields, fields([("x", "new"), ("z", "3")])?);
+    Ok(())
+}
+
+async fn each_write_can_follow(w: World) -> Result<()> {
+    w.records.put("a", [("n", "1")], None).await?;
+    let swap = Swap::new("a").when("n", "1").add("n", 4).raise("m", 7);
+    assert!(w.records.swap(swap).await?.is_done());
+    let found = w.records.get("a").await?.unwrap().fields;
+    assert_eq!(found, fields([("m", "7"), ("n", "5")])?);
+
+    let swap = Swap::new("a")
+        .when_present()
+        .put([("x", "1")], Some(MINUTE));
+    assert!(w.records.swap(swap).await?.is_done());
+    assert_eq!(w.records.ttl("a").await?, Some(MINUTE));
+
+    let swap = Swap::new("a").when("x", "1").touch(Some(2 * MINUTE));
+    assert!(w.records.swap(swap).await?.is_done());
+    assert_eq!(w.records.ttl("a").await?, Some(2 * MINUTE));
+    let persist = w.records.swap(Swap::new("a").touch(None)).await?;
+    assert!(persist.is_done());
+    assert_eq!(w.records.ttl("a").await?, None);
+
+    let swap = Swap::new("a").when("x", "1").delete();
+    assert_eq!(w.records.swap(swap).await?, Swapped::Done(None));
+    assert_eq!(w.records.get("a").await?, None);
+    let touch = w.records.swap(Swap::new("a").touch(None)).await;
+    assert_eq!(code(touch), "record_not_found");
+    Ok(())
+}
+
+async fn writes_take_effect_in_order(w: World) -> Result<()> {
+    let swap = Swap::new("a")
+        .set("old", "1")
+        .put([("n", 1)], None)
+        .add("n", 1);
+    assert!(w.records.swap(swap).await?.is_done());
+    let found = w.records.get("a").await?.unwrap().fields;
+    assert_eq!(found, fields([("n", "2")])?);
+    Ok(())
+}
+
+async fn a_swap_may_only_look(w: World) -> Result<()> {
+    let before = w.records.put("a", [("x", "1")], None).await?;
+    let looked = w.records.swap(Swap::new("a").when("x", "1")).await?;
+    assert_eq!(looked, Swapped::Done(None));
+    assert_eq!(w.records.get("a").await?.unwrap().revision, before);
+    Ok(())
+}
+
+async fn a_commit_over_records_is_all_or_nothing(w: World) -> Result<()> {
+    w.records.put("ada", [("balance", 100)], None).await?;
+    let transfer = |balance: i64| {
+        [
+            Swap::new("ada")
+                .when("balance", balance)
+                .add("balance", -30),
+            Swap::new("bob").add("balance", 30),
+            Swap::new("audit").when_absent().set("of", "ada"),
+        ]
+    };
+    let refused = Guard::Field(key("ada"), field("balance"), Some("99".into()));
+    let answer = w.records.commit(transfer(99)).await?;
+    assert_eq!(answer, Swapped::Refused(refused));
+    assert_eq!(w.records.get("bob").await?, None);
+
+    let Swapped::Done(revisions) = w.records.commit(transfer(100)).await? else {
+        panic!("all of it held");
+    };
+    let records = w.records.get_many(["ada", "bob", "audit"]).await?;
+    let found: Vec<_> = (records.iter().flatten())
+        .map(|record| Some(record.revision))
+        .collect();
+    assert_eq!(revisions, found);
+    let refused = w.records.commit(transfer(70)).await?;
+    assert_eq!(refused, Swapped::Refused(Guard::RecordAbsent(key("audit"))));
+    assert_eq!(w.text("ada", "balance").await?.unwrap(), "70");
+    assert_eq!(w.text("bob", "balance").await?.unwrap(), "30");
+    Ok(())
+}
+
+async fn a_commit_with_an_id_can_be_asked_for_again(w: World) -> Result<()> {
+    let id = CommitId::from_u128(7);
+    let add = || [Swap::new("a").when_absent().add("n", 1)];
+    let first = w.records.commit_as(id, add()).await?;
+    assert!(first.is_done());
+    // Another process asks what became of it.
+    assert_eq!(w.others.commit_as(id, add()).await?, first);
+    assert_eq!(w.text("a", "n").await?.unwrap(), "1");
+    assert!(!w.records.commit(add()).await?.is_done());
+    Ok(())
+}
