@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 pub use plimsoll_core::*;
 pub use plimsoll_engine::{
-    Archive, Engine, Locks, Retention, StoredRetention, Sweeper, Tasks, Worker, Workers, archive,
-    locks, registry, sweeper, tasks, testing, worker,
+    Archive, Engine, Locks, Records, Retention, Retries, StoredRetention, Sweeper, Tasks, Worker,
+    Workers, archive, locks, records, registry, sweeper, tasks, testing, worker,
 };
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
@@ -110,7 +110,7 @@ impl Plimsoll {
         self
     }
 
-    /// Tasks, workers and locks of a namespace.
+    /// Tasks, workers, records and locks of a namespace.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -151,6 +151,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../../docs/tasks.md")]
     struct Tasks;
+    #[doc = include_str!("../../../docs/records.md")]
+    struct Records;
     #[doc = include_str!("../../../docs/locks.md")]
     struct Locks;
     #[cfg(all(feature = "logs", feature = "otlp", feature = "prometheus"))]

@@ -119,6 +119,9 @@ async fn writes_take_effect_in_order(w: World) -> Result<()> {
     assert!(w.records.swap(swap).await?.is_done());
     let found = w.records.get("a").await?.unwrap().fields;
     assert_eq!(found, fields([("n", "2")])?);
+    let swap = Swap::new("a").set("x", "1").delete();
+    assert_eq!(w.records.swap(swap).await?, Swapped::Done(None));
+    assert_eq!(w.records.get("a").await?, None);
     Ok(())
 }
 

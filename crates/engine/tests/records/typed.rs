@@ -121,6 +121,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
     #[test]
     fn whatever_is_written_is_read_again(value in all()) {
         let fields = to_fields(&value).unwrap();

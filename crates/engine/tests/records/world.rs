@@ -197,6 +197,8 @@ impl Around for Spy {
         F: Future<Output = Result<T>> + Send,
     {
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
+        // Others may always come in between.
+        tokio::task::yield_now().await;
         run(&self.before, method).await;
         let answer = call().await;
         run(&self.after, method).await;

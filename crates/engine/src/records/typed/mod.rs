@@ -10,8 +10,9 @@
 //! | everything else | JSON |
 //!
 //! So filters, increments and people see what they expect. Reading goes by the type: text that is `123`
-//! stays text. What does not say its type cannot be read: `serde_json::Value` (put it in a map or list),
-//! untagged enums, and what `#[serde(flatten)]` brings in.
+//! stays text. What does not say its type is not guessed, but refused: `serde_json::Value`, and enums
+//! that are untagged or have their tag inside (put them in a struct, map or list, which is JSON), and
+//! what `#[serde(flatten)]` brings in.
 
 mod decode;
 mod encode;
@@ -20,7 +21,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use plimsoll_core::error::Conflict;
-use plimsoll_core::record::Record;
+use plimsoll_core::record::{Fields, Record};
 use plimsoll_core::store::{Merge, Put, Write};
 use plimsoll_core::{Key, Result, Revision};
 use serde::Serialize;
@@ -119,12 +120,14 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
         let key = Key::new(key)?;
         let mut patience = CONTENTION.patience(&self.records.engine);
         loop {
-            let found = self.records.find(&key).await?;
-            let before = found.as_ref().map(from_record).transpose()?;
+            let record = self.records.find(&key).await?;
+            let before: Option<T> = record.as_ref().map(from_record).transpose()?;
+            let known = before.as_ref().map(to_fields).transpose()?;
             let Some(value) = change(before) else {
                 return Ok(None);
             };
-            let Some(swap) = rewrite(&key, found.as_ref(), &value)? else {
+            let found = record.as_ref().zip(known);
+            let Some(swap) = rewrite(&key, found, to_fields(&value)?) else {
                 return Ok(Some(value));
             };
             if let Swapped::Done(_) = self.records.swap(swap).await? {
@@ -138,30 +141,25 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     }
 }
 
-/// What makes this value of the record, if anything has to be written.
-fn rewrite<T: Serialize + DeserializeOwned>(
-    key: &Key,
-    found: Option<&Record>,
-    value: &T,
-) -> Result<Option<Swap>> {
-    let after = to_fields(value)?;
-    let Some(record) = found else {
+/// What makes these fields of a record and those fields of it that the type knows, if anything has to be
+/// written.
+fn rewrite(key: &Key, found: Option<(&Record, Fields)>, after: Fields) -> Option<Swap> {
+    let Some((record, known)) = found else {
         let put = Write::Put(Put::new(key.clone(), after));
-        return Ok(Some(Swap::of(key).when_absent().then(put)));
+        return Some(Swap::of(key).when_absent().then(put));
     };
-    // The value that was given to the change is gone; this is the same one.
-    let before = to_fields(&from_record::<T>(record)?)?;
-    let gone = before.into_keys().filter(|name| !after.contains_key(name));
-    let mut merge = Merge {
-        unset: gone.collect(),
+    let gone = known.into_keys().filter(|name| !after.contains_key(name));
+    let unset: Vec<_> = gone.collect();
+    let differs = |(name, value): &(_, _)| record.fields.get(name) != Some(value);
+    let set: Fields = after.into_iter().filter(differs).collect();
+    if set.is_empty() && unset.is_empty() {
+        return None;
+    }
+    let merge = Merge {
+        set,
+        unset,
         ..Merge::new(key.clone())
     };
-    merge.set = (after.into_iter())
-        .filter(|(name, value)| record.fields.get(name) != Some(value))
-        .collect();
-    if merge.set.is_empty() && merge.unset.is_empty() {
-        return Ok(None);
-    }
     let swap = Swap::of(key).when_at(record.revision);
-    Ok(Some(swap.then(Write::Merge(merge))))
+    Some(swap.then(Write::Merge(merge)))
 }
