@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::ids::CommitId;
 use plimsoll_core::record::fields;
 use plimsoll_core::store::Merge;
 use plimsoll_core::{Error, Key, Name, Result};
@@ -91,8 +92,8 @@ fn verbs() -> Vec<(&'static str, Verb)> {
     ]
 }
 
-async fn outcome(verb: &Verb, fault: Option<Fault>) -> Result<(String, String, u64)> {
-    let w = World::memory();
+/// The answer, what is stored then, and how many calls went wrong.
+async fn outcome(verb: &Verb, w: World, fault: Option<Fault>) -> Result<(String, String, u64)> {
     let job = [("state", "pending"), ("n", "5")];
     w.others.put("job", job, Some(MINUTE)).await?;
     if let Some(fault) = fault {
@@ -105,17 +106,38 @@ async fn outcome(verb: &Verb, fault: Option<Fault>) -> Result<(String, String, u
     Ok((answer, w.everything().await?, lost))
 }
 
-#[tokio::test]
-async fn every_verb_is_repeated_safely() -> Result<()> {
+async fn assert_repeated(world: impl AsyncFn() -> World) -> Result<()> {
     for (name, verb) in verbs() {
-        let (answer, state, _) = outcome(&verb, None).await?;
+        let (answer, state, _) = outcome(&verb, world().await, None).await?;
         for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate] {
-            let (again, state_again, lost) = outcome(&verb, Some(fault)).await?;
-            assert!(lost > 0, "{name}: no call went wrong");
-            assert_eq!(again, answer, "{name}, {fault:?}");
-            assert_eq!(state_again, state, "{name}, {fault:?}");
+            let again = outcome(&verb, world().await, Some(fault)).await?;
+            assert!(again.2 > 0, "{name}: no call went wrong");
+            assert_eq!(again.0, answer, "{name}, {fault:?}");
+            assert_eq!(again.1, state, "{name}, {fault:?}");
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_verb_is_repeated_safely_in_memory() -> Result<()> {
+    assert_repeated(async || World::memory()).await
+}
+
+#[tokio::test]
+async fn every_verb_is_repeated_safely_in_a_file() -> Result<()> {
+    assert_repeated(World::sqlite).await
+}
+
+#[tokio::test]
+async fn a_commit_with_an_id_is_not_made_again_after_a_restart() -> Result<()> {
+    let w = World::sqlite().await;
+    let id = CommitId::from_u128(7);
+    let add = || [Swap::new("a").add("n", 1)];
+    let first = w.records.commit_as(id, add()).await?;
+    let w = w.restarted().await;
+    assert_eq!(w.records.commit_as(id, add()).await?, first);
+    assert_eq!(w.text("a", "n").await?.unwrap(), "1");
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct World {
     /// The same namespace without faults, and not counted.
     pub(crate) bare: Arc<dyn Store>,
     pub(crate) others: Records,
-    _folder: Option<Arc<tempfile::TempDir>>,
+    folder: Option<Arc<tempfile::TempDir>>,
 }
 
 impl World {
@@ -57,17 +57,30 @@ impl World {
         Self::over(clock, open(), open(), None)
     }
 
+    /// Two processes on one file.
     pub(crate) async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = ManualClock::new();
-        let config = Config {
-            clock: Arc::new(clock.clone()),
-            ..Config::new(folder.path().join("records.db"))
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Self::reopened(ManualClock::new(), folder).await
+    }
+
+    /// The same file, opened by processes that have just begun.
+    pub(crate) async fn restarted(self) -> Self {
+        let (clock, folder) = (self.clock.clone(), self.folder.clone());
+        drop(self);
+        Self::reopened(clock, folder.unwrap()).await
+    }
+
+    async fn reopened(clock: ManualClock, folder: Arc<tempfile::TempDir>) -> Self {
+        let open = async || {
+            let config = Config {
+                clock: Arc::new(clock.clone()),
+                ..Config::new(folder.path().join("records.db"))
+            };
+            let sqlite = Sqlite::open(config).unwrap();
+            sqlite.namespace(namespace()).await.unwrap()
         };
-        let sqlite = Sqlite::open(config).unwrap();
-        let far = Arc::new(sqlite.namespace(namespace()).await.unwrap());
-        let bare = Arc::new(sqlite.namespace(namespace()).await.unwrap());
-        Self::over(clock, far, bare, Some(Arc::new(folder)))
+        let (far, bare) = (Arc::new(open().await), Arc::new(open().await));
+        Self::over(clock, far, bare, Some(folder))
     }
 
     fn over(
@@ -98,7 +111,7 @@ impl World {
             plan,
             spy,
             bare,
-            _folder: folder,
+            folder,
         }
     }
 
