@@ -46,6 +46,8 @@ pub(crate) struct World {
     /// The same namespace without faults, and not counted.
     pub(crate) bare: Arc<dyn Store>,
     pub(crate) others: Records,
+    /// How often it was begun again: each time, ids are others.
+    life: u64,
     folder: Option<Arc<tempfile::TempDir>>,
 }
 
@@ -54,23 +56,23 @@ impl World {
         let clock = ManualClock::new();
         let memory = Memory::with(Arc::new(clock.clone()), Limits::default());
         let open = || -> Arc<dyn Store> { Arc::new(memory.open(namespace())) };
-        Self::over(clock, open(), open(), None)
+        Self::over(clock, 0, open(), open(), None)
     }
 
     /// Two processes on one file.
     pub(crate) async fn sqlite() -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        Self::reopened(ManualClock::new(), folder).await
+        Self::opened(ManualClock::new(), 0, folder).await
     }
 
     /// The same file, opened by processes that have just begun.
     pub(crate) async fn restarted(self) -> Self {
-        let (clock, folder) = (self.clock.clone(), self.folder.clone());
+        let (clock, life, folder) = (self.clock.clone(), self.life, self.folder.clone());
         drop(self);
-        Self::reopened(clock, folder.unwrap()).await
+        Self::opened(clock, life + 1, folder.unwrap()).await
     }
 
-    async fn reopened(clock: ManualClock, folder: Arc<tempfile::TempDir>) -> Self {
+    async fn opened(clock: ManualClock, life: u64, folder: Arc<tempfile::TempDir>) -> Self {
         let open = async || {
             let config = Config {
                 clock: Arc::new(clock.clone()),
@@ -80,11 +82,12 @@ impl World {
             sqlite.namespace(namespace()).await.unwrap()
         };
         let (far, bare) = (Arc::new(open().await), Arc::new(open().await));
-        Self::over(clock, far, bare, Some(folder))
+        Self::over(clock, life, far, bare, Some(folder))
     }
 
     fn over(
         clock: ManualClock,
+        life: u64,
         far: Arc<dyn Store>,
         bare: Arc<dyn Store>,
         folder: Option<Arc<tempfile::TempDir>>,
@@ -105,12 +108,13 @@ impl World {
                 .with_retries(hasty)
         };
         Self {
-            records: client(store, 1),
-            others: client(bare.clone(), 2),
+            records: client(store, 2 * life),
+            others: client(bare.clone(), 2 * life + 1),
             clock,
             plan,
             spy,
             bare,
+            life,
             folder,
         }
     }
