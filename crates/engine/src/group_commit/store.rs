@@ -5,8 +5,8 @@ use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
     Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
-    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt,
-    Renew, Renewal, Scan, TaskByKey, Tasks,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups,
+    LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, TaskByKey, Tasks,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::time::Timestamp;

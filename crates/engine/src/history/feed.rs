@@ -7,7 +7,7 @@ use plimsoll_core::change::{Entry, Interest};
 use plimsoll_core::{Error, Position};
 use tokio::sync::watch;
 
-use super::{Fanout, Follower, Following, POLL, Place, Placed, Reconnect, Told, placed};
+use super::{Fanout, Follower, Following, POLL, Place, Reconnect, Seen, Told, placed};
 use crate::Engine;
 
 /// How many changes are kept for those who read slowly, before they have to read the store.
@@ -15,7 +15,7 @@ const KEPT_MAX: usize = 1_024;
 /// And how many bytes.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-pub(super) type Changes = Fanout<Place, Arc<Placed>, Error>;
+pub(super) type Changes = Fanout<Place, Arc<Seen>, Error>;
 
 /// The feeds of an engine, while somebody watches them.
 #[derive(Debug, Default)]

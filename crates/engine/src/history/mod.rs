@@ -15,8 +15,8 @@ mod sync {
 
 pub(crate) use fanout::{Fanout, Reader, Taken, Told};
 pub(crate) use feed::Feeds;
-pub use place::Place;
-pub(crate) use place::{Part, Placed, newest, placed, read};
+pub(crate) use place::{Part, newest, placed, read};
+pub use place::{Place, Seen};
 pub use reconnect::Reconnect;
 pub(crate) use tail::{Follower, Following, POLL, Tail};
-pub use watch::{History, Seen, Watch};
+pub use watch::{History, Watch};

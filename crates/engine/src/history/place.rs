@@ -77,12 +77,15 @@ impl FromStr for Place {
     }
 }
 
-/// A change, where it is, and when it was written.
+/// A change that was seen, and the place to go on from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Placed {
-    pub(crate) place: Place,
-    pub(crate) at: Timestamp,
-    pub(crate) change: Change,
+pub struct Seen {
+    /// What changed.
+    pub change: Change,
+    /// When the store wrote it.
+    pub at: Timestamp,
+    /// A watch after this place goes on with the next change.
+    pub place: Place,
 }
 
 /// Of these entries, the changes that somebody is interested in, after this place.
@@ -90,7 +93,7 @@ pub(crate) fn placed<'a>(
     entries: impl IntoIterator<Item = &'a plimsoll_core::change::Entry>,
     interest: &Interest,
     after: Place,
-) -> Vec<Placed> {
+) -> Vec<Seen> {
     let mut placed = Vec::new();
     for entry in entries {
         let shown = entry
@@ -101,7 +104,7 @@ pub(crate) fn placed<'a>(
             let position = entry.position;
             let place = Place { position, index };
             if place > after {
-                placed.push(Placed {
+                placed.push(Seen {
                     place,
                     at: entry.at,
                     change: change.clone(),
@@ -114,7 +117,7 @@ pub(crate) fn placed<'a>(
 
 /// A part of the history.
 pub(crate) struct Part {
-    pub(crate) changes: Vec<Placed>,
+    pub(crate) changes: Vec<Seen>,
     /// Everything up to here was read.
     pub(crate) upto: Place,
     /// Whether there is more to read now.

@@ -5,11 +5,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use futures::stream::{self, Stream};
-use plimsoll_core::change::{Change, Interest};
-use plimsoll_core::{Error, Result, Timestamp};
+use plimsoll_core::change::Interest;
+use plimsoll_core::{Error, Result};
 
 use super::feed::{Begun, Followed};
-use super::{Place, Placed, Reader, Reconnect, Taken, newest, read};
+use super::{Place, Reader, Reconnect, Seen, Taken, newest, read};
 use crate::Engine;
 
 /// How many changes are taken at once.
@@ -73,17 +73,6 @@ impl History {
     }
 }
 
-/// A change that was seen, and the place to go on from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// What changed.
-    pub change: Change,
-    /// When the store wrote it.
-    pub at: Timestamp,
-    /// A watch after this place goes on with the next change.
-    pub place: Place,
-}
-
 /// Changes as they come. Whoever reads slowly lags, and misses nothing; nothing is done while nobody
 /// reads. Dropping it ends it.
 #[derive(Debug)]
@@ -93,12 +82,12 @@ pub struct Watch {
     reconnect: Reconnect,
     followed: Arc<Followed>,
     /// Reads what is told in this process; `None`: it reads the store by itself.
-    reader: Option<Reader<Place, Arc<Placed>, Error>>,
+    reader: Option<Reader<Place, Arc<Seen>, Error>>,
     /// Of the last change that was answered.
     place: Place,
     /// Everything up to here was taken.
     upto: Place,
-    taken: VecDeque<(Place, Arc<Placed>)>,
+    taken: VecDeque<(Place, Arc<Seen>)>,
     failures: u32,
 }
 
@@ -109,13 +98,9 @@ impl Watch {
     /// to know, and watch on from where that was taken.
     pub async fn next(&mut self) -> Result<Seen> {
         loop {
-            if let Some((place, placed)) = self.taken.pop_front() {
+            if let Some((place, seen)) = self.taken.pop_front() {
                 self.place = place;
-                return Ok(Seen {
-                    change: placed.change.clone(),
-                    at: placed.at,
-                    place,
-                });
+                return Ok(Arc::unwrap_or_clone(seen));
             }
             match &mut self.reader {
                 None => self.read().await?,
@@ -165,8 +150,8 @@ impl Watch {
             Ok(part) => {
                 self.failures = 0;
                 self.upto = part.upto;
-                let placed = part.changes.into_iter();
-                (self.taken).extend(placed.map(|placed| (placed.place, Arc::new(placed))));
+                let seen = part.changes.into_iter();
+                (self.taken).extend(seen.map(|seen| (seen.place, Arc::new(seen))));
                 Ok(())
             }
             Err(error) if error.is_transient() => {

@@ -7,7 +7,8 @@
 //! | count without reading first | [`Records::increment`], [`Records::raise`] |
 //! | let time end it, or not | [`Records::touch`], [`Records::persist`] |
 //! | write only if nothing has changed | [`Records::compare_and_swap`], [`Records::swap`], [`Records::commit`] |
-//! | find | [`Records::scan`] |
+//! | find | [`Records::scan`], by range with [`Records::declare_index`] |
+//! | hear of changes | [`Records::watch`], [`Records::watch_key`] |
 //! | keep a struct | [`Records::typed`] |
 //!
 //! # When answers are lost
@@ -21,10 +22,12 @@
 //! Dots delimit the parts of a key: `gbe.state.tasks.{task_type}.{task_id}`. Keys that begin with
 //! `plimsoll.` belong to the engine: read them, but do not write them.
 
+mod index;
 mod read;
 mod scan;
 mod swap;
 mod typed;
+mod watch;
 mod write;
 
 use std::future::Future;
@@ -39,6 +42,7 @@ use plimsoll_core::{Name, Result, Store, StoreExt};
 pub use scan::Scan;
 pub use swap::{Swap, Swapped};
 pub use typed::{Typed, from_fields, from_record, to_fields};
+pub use watch::{Watch, WatchEvent};
 
 use crate::answer::first;
 use crate::{Engine, Retries};

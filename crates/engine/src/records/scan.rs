@@ -11,7 +11,8 @@ use super::{Records, field};
 /// How many records a page has that nobody asked for.
 const PAGE: usize = 200;
 
-/// The records whose keys begin with a prefix, in key order, and that meet all conditions. A condition
+/// The records whose keys begin with a prefix, in key order, and that meet all conditions; by
+/// [`range`](Self::range), in the order of an index. A condition
 /// compares as the type of its value: text, integer or bytes; a field that is absent or not of that type
 /// meets none.
 ///
@@ -154,7 +155,10 @@ impl Scan {
         (self.records).patiently(|| store.scan(scan.clone())).await
     }
 
-    fn with(mut self, change: impl FnOnce(&mut store::Scan) -> Result<(), Invalid>) -> Self {
+    pub(super) fn with(
+        mut self,
+        change: impl FnOnce(&mut store::Scan) -> Result<(), Invalid>,
+    ) -> Self {
         self.scan = self.scan.and_then(|mut scan| {
             change(&mut scan)?;
             Ok(scan)

@@ -11,8 +11,9 @@ use plimsoll_core::memory::MemoryStore;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
     Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
-    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Pick,
-    Receipt, Renew, Renewal, Scan, Store, TaskByKey, Tasks,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Exchange, Exchanged, Get, Groups,
+    LaneCounts, List, LogPage, Logs, Page, Peek, Pick, Receipt, Renew, Renewal, Scan, Store,
+    TaskByKey, Tasks,
 };
 use plimsoll_core::task::{Task, WorkerId};
 use plimsoll_core::wake::Listener;

@@ -12,4 +12,5 @@ mod scans;
 mod swaps;
 mod task_states;
 mod typed;
+mod watching;
 mod world;

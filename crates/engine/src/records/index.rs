@@ -1,0 +1,140 @@
+//! Indexes on integer fields: what is looked for by range is found without reading everything.
+
+use std::ops::{Bound, RangeBounds};
+
+use plimsoll_core::record::Index;
+use plimsoll_core::store::{DeclareIndex, Declared, DropIndex, Range};
+use plimsoll_core::{Name, Prefix, Result};
+
+use super::{Records, Scan, field};
+
+/// How many records are taken into an index at once, so that others get their turn in between.
+const FILLED_MAX: usize = 1_000;
+
+impl Records {
+    /// Declares an index on an integer field of all records with this prefix, for
+    /// [`Scan::range`], and waits until every record is in it. That it is declared is stored: from now on
+    /// every process keeps it, and declaring it again costs one call.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use futures::TryStreamExt;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let records = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).records();
+    /// records.declare_index("gbe.state.tasks.", "updated_at").await?;
+    /// for updated_at in [900, 300, 7_000] {
+    ///     let key = format!("gbe.state.tasks.email-send.{updated_at}");
+    ///     records.set_field(key, "updated_at", updated_at).await?;
+    /// }
+    /// let stuck = records.scan("gbe.state.tasks.").range("updated_at", ..1_000).stream();
+    /// let stuck: Vec<_> = stuck.map_ok(|record| record.key.to_string()).try_collect().await?;
+    /// assert_eq!(stuck, ["gbe.state.tasks.email-send.300", "gbe.state.tasks.email-send.900"]);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn declare_index(
+        &self,
+        prefix: impl AsRef<str>,
+        field: impl AsRef<str>,
+    ) -> Result<()> {
+        let declare = DeclareIndex {
+            index: index(prefix, field)?,
+            limit: FILLED_MAX.min(self.store().limits().page_max),
+        };
+        let store = self.store();
+        let declare = || store.declare_index(declare.clone());
+        while !self.patiently(declare).await?.ready {}
+        Ok(())
+    }
+
+    /// Drops an index. Says whether it was declared; if the first answer was lost, it may say no.
+    pub async fn drop_index(
+        &self,
+        prefix: impl AsRef<str>,
+        field: impl AsRef<str>,
+    ) -> Result<bool> {
+        let drop = DropIndex {
+            index: index(prefix, field)?,
+        };
+        let store = self.store();
+        let dropped = self.patiently(|| store.drop_index(drop.clone())).await?;
+        Ok(dropped.existed)
+    }
+
+    /// All indexes, and whether they can be used yet.
+    pub async fn indexes(&self) -> Result<Vec<Declared>> {
+        let store = self.store();
+        self.patiently(|| store.indexes()).await
+    }
+}
+
+fn index(prefix: impl AsRef<str>, name: impl AsRef<str>) -> Result<Index> {
+    Ok(Index {
+        prefix: Prefix::new(prefix)?,
+        field: field(name)?,
+    })
+}
+
+impl Scan {
+    /// Only where the field is an integer of this range, in its order, found through the index on this
+    /// field and the prefix of the scan, which must have been [declared](Records::declare_index).
+    pub fn range(self, name: impl AsRef<str>, values: impl RangeBounds<i64>) -> Self {
+        let bounds = (values.start_bound().cloned(), values.end_bound().cloned());
+        self.with(|scan| {
+            scan.range = Some(range(field(name)?, bounds));
+            Ok(())
+        })
+    }
+}
+
+/// The same values with a bound that belongs to them, and one that does not.
+fn range(field: Name, (start, end): (Bound<i64>, Bound<i64>)) -> Range {
+    let range = Range::new(field);
+    let range = match start {
+        Bound::Unbounded => range,
+        Bound::Included(first) => range.from(first),
+        Bound::Excluded(before) => match before.checked_add(1) {
+            Some(first) => range.from(first),
+            // Nothing is greater than the greatest integer, or less than the least.
+            None => return range.before(i64::MIN),
+        },
+    };
+    match end {
+        Bound::Unbounded => range,
+        Bound::Excluded(before) => range.before(before),
+        Bound::Included(last) => match last.checked_add(1) {
+            Some(before) => range.before(before),
+            None => range,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_range_has_the_same_values() {
+        let edges = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
+        let bounds = || {
+            let bounds = edges
+                .iter()
+                .flat_map(|n| [Bound::Included(*n), Bound::Excluded(*n)]);
+            bounds.chain([Bound::Unbounded])
+        };
+        for start in bounds() {
+            for end in bounds() {
+                let range = range(Name::new("n").unwrap(), (start, end));
+                for value in edges {
+                    let expected = (start, end).contains(&value);
+                    assert_eq!(
+                        range.contains(value),
+                        expected,
+                        "{value} in {start:?}, {end:?}"
+                    );
+                }
+            }
+        }
+    }
+}
