@@ -68,8 +68,7 @@ pub struct Figures {
     pub counts: BTreeMap<&'static str, u64>,
     /// How it was set up.
     pub settings: BTreeMap<&'static str, Setting>,
-    /// For claims and ranges: against the same one beside the smallest backlog. See
-    /// [`Figures::compare`].
+    /// For claims: against the same claim beside the smallest backlog. See [`Figures::compare`].
     pub to_smallest: Option<Ratio>,
 }
 
@@ -139,8 +138,8 @@ impl Figures {
         }
     }
 
-    /// Sets a claim or a range in relation to the same one beside the smallest backlog, of those that
-    /// were found `before` it and itself.
+    /// Sets a claim in relation to the same claim beside the smallest backlog, of those that were
+    /// found `before` it and itself.
     pub fn compare(&mut self, before: &[Figures]) {
         let same = |other: &&Figures| {
             other.word("backlog") == self.word("backlog")

@@ -23,7 +23,7 @@ pub(crate) struct Ranges {
     rest: Duration,
 }
 
-/// How many records there are. The smallest is the first, for the others are compared with it.
+/// How many records there are.
 const DEPTHS: [(u64, &str); 3] = [(1_000, "1k"), (100_000, "100k"), (1_000_000, "1m")];
 /// Filling a store with more takes minutes.
 const SHORT_DEPTH_MAX: u64 = 100_000;
@@ -72,18 +72,14 @@ impl Ranges {
             (bench.progress)(round, self.rounds);
         }
         Ok(Measured {
-            operation: "record found",
+            operation: "record",
             operations: found,
             took,
             written: Written::now().since(wrote),
             latency_of: "scan",
             latencies,
             counts: BTreeMap::from([("scans", self.rounds), ("found", found)]),
-            settings: BTreeMap::from([
-                ("limit", HITS.into()),
-                ("backlog", "records".into()),
-                ("depth", self.depth.into()),
-            ]),
+            settings: BTreeMap::from([("limit", HITS.into()), ("depth", self.depth.into())]),
         })
     }
 
