@@ -12,6 +12,7 @@ use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
 use crate::history::{Feeds, History, Tail};
+use crate::jobs::{Jobs, Readers};
 use crate::locks::{Locks, Room};
 use crate::records::Records;
 use crate::registry::Workers;
@@ -45,6 +46,8 @@ pub struct Engine {
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
+    /// Who in this process reads jobs.
+    readers: Arc<Readers>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -68,6 +71,7 @@ impl Engine {
             ids,
             waiting: Arc::default(),
             lifecycles: Arc::default(),
+            readers: Arc::default(),
             telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
     }
@@ -152,6 +156,11 @@ impl Engine {
         History::new(self.clone())
     }
 
+    /// The client of its partitioned jobs.
+    pub fn jobs(&self) -> Jobs {
+        Jobs::new(self.clone())
+    }
+
     /// The client of its tasks.
     pub fn tasks(&self) -> Tasks {
         Tasks::new(self.clone())
@@ -229,6 +238,10 @@ impl Engine {
 
     pub(crate) fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
+    }
+
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {

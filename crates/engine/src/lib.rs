@@ -4,6 +4,7 @@
 //! - [`Tasks`] is the client of tasks: submit, claim, settle, look, operate, wait.
 //! - [`Records`] is the client of records: fields, expectations, scans, and structs as records.
 //! - [`Locks`] is the client of locks: one holder at a time, with a fencing token; elections.
+//! - [`Jobs`] is the client of partitioned jobs: each partition says how far it is.
 //! - [`Worker`] runs handlers for tasks.
 //! - [`Sweeper`] decides what time has made ready, and archives and removes what was kept long enough.
 //! - [`archive`] is what is kept of tasks after they are gone.
@@ -35,6 +36,7 @@ pub mod worker;
 pub use archive::Archive;
 pub use engine::Engine;
 pub use group_commit::{Bounds, GroupCommit, group_commit};
+pub use jobs::Jobs;
 pub use locks::Locks;
 pub use records::Records;
 pub use registry::Workers;

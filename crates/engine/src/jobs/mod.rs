@@ -1,6 +1,110 @@
 //! Partitioned jobs: each partition says how far it is, the lowest status wins.
+//!
+//! | to | use |
+//! |---|---|
+//! | take part in a job, as one of its partitions | [`Jobs::join`], which answers a [`Manager`] |
+//! | say how far it is | [`Manager::set_state`], [`Manager::set_started`], [`Manager::set_finished`], [`Manager::set_error`], [`Manager::set_warning`] |
+//! | say something of the job as a whole | [`Manager::describe`] |
+//! | delete it | [`Manager::delete_job`], [`Manager::mark_job_deleted`], [`Jobs::delete`], [`Jobs::mark_deleted`] |
+//! | look at jobs | [`Jobs::get`], [`Jobs::list`], [`Jobs::list_all`] |
+//!
+//! # What writing promises
+//! - Calls of one manager and its clones are applied in the order in which they were called.
+//! - Each state has a version that grows by one with every write, whoever writes it.
+//! - A write that is repeated with the same event id is the same write, also after a lost answer, from
+//!   another process, or after a restart.
+//! - A write to a job that was deleted is refused, also when a job of that name was created since:
+//!   nothing comes back by itself.
+//!
+//! # Statuses
+//! They are compared as numbers, exactly as written. So a warning, [`WARNING`], is lower than an error,
+//! [`ERROR`], and wins over it.
 
+mod coded;
+mod contest;
+mod delete;
+mod draft;
+mod info;
+mod join;
+mod known;
+mod look;
+mod manager;
+mod plan;
+mod queue;
+mod readers;
+mod retire;
+mod round;
 mod state;
 mod stored;
+mod told;
 
+use std::future::Future;
+
+use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::{Result, StoreExt};
+
+pub use coded::Coded;
+pub use info::JobInfo;
+pub use join::{Join, PARTITIONS_MAX};
+pub use manager::{Manager, Written};
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};
+
+pub(crate) use readers::Readers;
+pub(crate) use retire::Rounds;
+
+use crate::Engine;
+use crate::tasks::Retries;
+
+/// The client of jobs. Cloning it is cheap.
+///
+/// ```
+/// use std::sync::Arc;
+/// use plimsoll_core::{Memory, Namespace};
+/// use plimsoll_engine::{Engine, jobs::NewState};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let store = Arc::new(Memory::new().open(Namespace::new("imports")?));
+/// let jobs = Engine::new(store).jobs();
+/// let manager = jobs.join("import-7", 0, 4).await?;
+///
+/// manager.set_started(NewState::of("ingest")?).await?;
+/// let wrote = manager.set_state(NewState::new("ingest", 40)?.message("40 of 100 files")).await?;
+/// assert_eq!(wrote.version, 2);
+///
+/// // Whoever else joins is told how many partitions there are.
+/// assert_eq!(jobs.join("import-7", 3, 8).await?.partitions(), 4);
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    engine: Engine,
+    retries: Retries,
+}
+
+impl Jobs {
+    /// A client with the default [`Retries`].
+    pub fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            retries: Retries::default(),
+        }
+    }
+
+    /// The same client with other patience.
+    pub fn with_retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Makes one commit, which must be safe to repeat.
+    async fn commit(&self, commit: Commit) -> Result<Receipt> {
+        let store = self.engine.store();
+        self.patiently(|| store.commit_one(commit.clone())).await
+    }
+
+    async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        self.retries.patiently(&self.engine, call).await
+    }
+}

@@ -125,6 +125,12 @@ impl NewState {
         })
     }
 
+    /// A state of this tag, for those who choose the status themselves:
+    /// [`set_started`](super::Manager::set_started) and its like.
+    pub fn of(tag: impl AsRef<str>) -> Result<Self, Invalid> {
+        Self::new(tag, NOT_STARTED)
+    }
+
     /// With a message.
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();

@@ -2,12 +2,13 @@
 //!
 //! | record | there while | fields |
 //! |---|---|---|
-//! | `plimsoll.jobs.{job}` | the job exists, and for a while after it was deleted | `partitions`, `created_at`, `floor`; `generation` while it may be written; `deleted_at` once it is deleted; the user's own under `about.…` |
+//! | `plimsoll.jobs.{job}` | the job exists, and for a while after it was deleted | `partitions`, `created_at`, `floor`; its generation as `generation`, `closing` or `deleted`; `deleted_at`, `retain_ms` if known; `about.…` |
 //! | `plimsoll.states.{job}.{partition}-{tag}` | this partition has said something of this tag | `status`, `message`, `version`, `event_id`, `schema_version`, `events`; `payload` if given |
 //!
 //! A dot in the name of a job is written as `%2E`, and `%` as `%25`: so the states of one job have a
 //! prefix that no other job has. Every write of a state is guarded by the `generation` of its job: who
-//! deletes a job takes that field away first, and nothing can be written any more from then on.
+//! deletes a job takes that field away first, and nothing can be written any more from then on. When the
+//! states go, `floor` rises to their highest version, so that versions go on in the next generation.
 
 use plimsoll_core::error::Problem;
 use plimsoll_core::limits::KEY_BYTES_MAX;
@@ -16,7 +17,8 @@ use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{NewState, State};
+use super::State;
+use super::draft::Draft;
 use crate::fields::Reader;
 
 /// What the keys of all jobs begin with.
@@ -24,7 +26,7 @@ pub(super) const JOBS: &str = "plimsoll.jobs.";
 const STATES: &str = "plimsoll.states.";
 
 /// How many events of a partition and tag are remembered.
-const EVENTS_KEPT: usize = 16;
+pub(super) const EVENTS_KEPT: usize = 16;
 
 pub(super) const STATUS: &str = "status";
 pub(super) const MESSAGE: &str = "message";
@@ -77,7 +79,7 @@ impl Keys {
 }
 
 /// The name of a job as a part of keys.
-fn escape(job: &str) -> String {
+pub(super) fn escape(job: &str) -> String {
     job.replace('%', "%25").replace('.', "%2E")
 }
 
@@ -130,27 +132,18 @@ impl Stored {
         })
     }
 
-    /// The fields of the write that follows these events, as this version.
-    pub(super) fn fields(
-        state: &NewState,
-        event_id: &Name,
-        version: u64,
-        mut events: Vec<Event>,
-    ) -> Result<Fields, Invalid> {
-        let id = event_id.clone();
-        events.push(Event { id, version });
-        let surplus = events.len().saturating_sub(EVENTS_KEPT);
-        events.drain(..surplus);
+    /// The fields that a write leaves, as this version, the last of these events.
+    pub(super) fn fields(draft: &Draft, version: u64, events: &[Event]) -> Result<Fields, Invalid> {
         let mut fields = fields([
-            (STATUS, state.status.to_string()),
-            (MESSAGE, state.message.clone()),
+            (STATUS, draft.status.to_string()),
+            (MESSAGE, draft.message.clone()),
             (VERSION, version.to_string()),
-            (EVENT_ID, event_id.to_string()),
-            (SCHEMA_VERSION, state.schema_version.to_string()),
+            (EVENT_ID, draft.event_id.to_string()),
+            (SCHEMA_VERSION, draft.schema_version.to_string()),
             (EVENTS, json!(events).to_string()),
         ])?;
-        if let Some(payload) = &state.payload {
-            fields.insert(Name::new(PAYLOAD)?, json!(payload).to_string().into());
+        if let Some(payload) = &draft.payload {
+            fields.insert(Name::new(PAYLOAD)?, payload.clone());
         }
         Ok(fields)
     }

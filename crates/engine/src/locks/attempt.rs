@@ -379,7 +379,7 @@ async fn in_time<T>(
 }
 
 /// The revision that the first write of a commit has left.
-fn written(receipt: &Receipt) -> Result<Revision> {
+pub(crate) fn written(receipt: &Receipt) -> Result<Revision> {
     match receipt.outcomes.first() {
         Some(Outcome::Written { revision, .. }) => Ok(*revision),
         _ => Err(Error::Corrupt(

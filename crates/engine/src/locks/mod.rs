@@ -42,6 +42,7 @@ use plimsoll_core::limits::LEASE_MAX;
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Error, Name, Result, StoreExt};
 
+pub(crate) use attempt::written;
 pub use election::{Election, Leader, Leadership};
 pub use guard::{LockGuard, Tenure};
 pub use read::LockState;
@@ -252,7 +253,7 @@ fn not_acquired(keys: &Keys, stored: Stored) -> Error {
 }
 
 /// Which guard of a commit did not hold, if that is what is wrong.
-fn refused_by(error: &Error) -> Option<usize> {
+pub(crate) fn refused_by(error: &Error) -> Option<usize> {
     match error {
         Error::Conflict(conflict) => match **conflict {
             Conflict::Guard { index, .. } => Some(index),

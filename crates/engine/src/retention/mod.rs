@@ -37,6 +37,8 @@ pub struct Retention {
     pub elsewhere: bool,
     /// How long the archive keeps them; `None`: for ever.
     pub archived: Option<Duration>,
+    /// Jobs whose partitions have all finished, unless they were created with a time of their own.
+    pub jobs: Option<Duration>,
     /// Groups that have drained.
     pub groups: Option<Duration>,
     /// History: readers who come back later than this take a fresh snapshot.
@@ -47,7 +49,7 @@ pub struct Retention {
 
 impl Default for Retention {
     /// Finished tasks for 30 days, and in the archive for a year; groups for 30 days, history for a
-    /// week, logs as long as their tasks.
+    /// week, logs as long as their tasks, jobs for ever.
     fn default() -> Self {
         let finished = Status::ALL.into_iter().filter(|to| to.is_terminal());
         Self {
@@ -55,6 +57,7 @@ impl Default for Retention {
             archive: finished.collect(),
             elsewhere: false,
             archived: Some(365 * DAY),
+            jobs: None,
             groups: Some(30 * DAY),
             history: Some(7 * DAY),
             logs: None,
@@ -76,6 +79,7 @@ impl Retention {
             archive: BTreeSet::new(),
             elsewhere: false,
             archived: None,
+            jobs: None,
             groups: None,
             history: None,
             logs: None,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::limits::DURATION_MAX;
 use plimsoll_core::record::{Fields, Record};
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Put, Write};
@@ -78,9 +79,10 @@ impl StoredRetention {
 }
 
 /// Times that may be absent, which is for ever.
-fn times(retention: &Retention) -> [(&'static str, Option<Duration>); 4] {
+fn times(retention: &Retention) -> [(&'static str, Option<Duration>); 5] {
     [
         ("archived_ms", retention.archived),
+        ("jobs_ms", retention.jobs),
         ("groups_ms", retention.groups),
         ("history_ms", retention.history),
         ("logs_ms", retention.logs),
@@ -117,6 +119,7 @@ fn read(record: &Record) -> Result<Retention> {
         archive: read.json("archive")?,
         elsewhere: read.json("elsewhere")?,
         archived: time("archived_ms")?,
+        jobs: time("jobs_ms")?,
         groups: time("groups_ms")?,
         history: time("history_ms")?,
         logs: time("logs_ms")?,
@@ -143,6 +146,16 @@ impl Check for Retention {
                 .check(limits)
                 .map_err(|invalid| Invalid::new("archived", invalid.problem))?;
         }
-        Ok(())
+        match self.jobs {
+            Some(jobs) if jobs > DURATION_MAX => {
+                let problem = Problem::OutOfRange {
+                    value: format!("{jobs:?}"),
+                    min: format!("{:?}", Duration::ZERO),
+                    max: format!("{DURATION_MAX:?}"),
+                };
+                Err(Invalid::new("jobs", problem))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }

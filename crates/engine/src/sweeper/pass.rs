@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::Sweeper;
 use crate::Retention;
 use crate::archive::{Mover, Place};
+use crate::jobs::Rounds;
 use crate::registry::{WorkerInfo, WorkerStatus, Workers, offline, was_marked};
 
 /// How many pages of the registry a pass looks through.
@@ -40,6 +41,10 @@ pub struct Pass {
     pub offline: u64,
     /// Tasks that went to the archive.
     pub archived: u64,
+    /// Jobs that were deleted because they had been over for long enough.
+    pub jobs: u64,
+    /// States of jobs that were removed, of those that were marked as deleted too.
+    pub states: u64,
     /// What was removed because it was kept long enough.
     pub removed: Compacted,
     /// What could not be done, the first ten of each part. Each is tried again with the next pass.
@@ -60,6 +65,8 @@ pub enum Part {
     Workers,
     /// Tasks that go to the archive.
     Archive,
+    /// Jobs that are over, or were marked as deleted.
+    Jobs,
     /// What is removed.
     Retention,
 }
@@ -109,6 +116,7 @@ impl fmt::Display for Trouble {
             Part::Due => "due",
             Part::Workers => "workers",
             Part::Archive => "archive",
+            Part::Jobs => "jobs",
             Part::Retention => "retention",
         };
         match &self.what {
@@ -130,7 +138,13 @@ impl fmt::Debug for Observer {
 
 impl Part {
     /// All of them, in the order of a pass.
-    pub const ALL: [Self; 4] = [Self::Due, Self::Workers, Self::Archive, Self::Retention];
+    pub const ALL: [Self; 5] = [
+        Self::Due,
+        Self::Workers,
+        Self::Archive,
+        Self::Jobs,
+        Self::Retention,
+    ];
 }
 
 impl From<Swept> for Pass {
@@ -173,6 +187,7 @@ impl Pass {
             decided,
             self.offline,
             self.archived,
+            self.jobs + self.states,
             tidied,
             removed.remembered,
         ];
@@ -206,6 +221,8 @@ impl Pass {
         self.groups += other.groups;
         self.offline += other.offline;
         self.archived += other.archived;
+        self.jobs += other.jobs;
+        self.states += other.states;
         self.removed.tasks += other.removed.tasks;
         self.removed.groups += other.removed.groups;
         self.removed.entries += other.removed.entries;
@@ -230,12 +247,13 @@ pub(super) struct Places {
     /// In the tasks that go to the archive; `None`: the end was reached in this round.
     archive: BTreeMap<(Status, Duration), Place>,
     workers: Option<Cursor>,
+    jobs: Rounds,
 }
 
 impl Sweeper {
     /// One pass of bounded size over everything: promotes what is due, ends what ran out, marks
-    /// workers as offline that nobody has heard of, archives and removes what was kept long enough.
-    /// Any number may run at once.
+    /// workers as offline that nobody has heard of, archives and removes what was kept long enough, jobs
+    /// that are over among it. Any number may run at once.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -287,6 +305,7 @@ impl Sweeper {
             Part::Due => self.sweep_once().await.map(|swept| pass.add(swept.into())),
             Part::Workers => self.mark_stale(places, &mut pass).await,
             Part::Archive => self.archive(places, &mut pass).await,
+            Part::Jobs => self.retire(places, &mut pass).await,
             Part::Retention => self.remove(&mut pass).await,
         };
         if let Err(error) = done {
@@ -373,6 +392,19 @@ impl Sweeper {
                 let (part, what) = (Part::Archive, Some(format!("task {task}")));
                 pass.tell(Trouble { part, what, error });
             }
+        }
+        Ok(())
+    }
+
+    /// Deletes jobs that have been over for long enough, and removes what is left of those that were deleted.
+    async fn retire(&self, places: &mut Places, pass: &mut Pass) -> Result<()> {
+        let kept = self.keeping().await?.jobs;
+        let retired = self.engine.jobs().retire(&mut places.jobs, kept).await?;
+        pass.jobs += retired.jobs;
+        pass.states += retired.states;
+        pass.more |= retired.more;
+        for (job, error) in retired.troubles {
+            pass.trouble(Part::Jobs, Some(format!("job {job}")), error);
         }
         Ok(())
     }

@@ -104,6 +104,7 @@ impl Sweeper {
             () = self.tend(Part::Workers, self.watch_every) => true,
             // Beside each other: a sink that hangs keeps nothing from being removed.
             () = self.tend(Part::Archive, TIDY_EVERY) => true,
+            () = self.tend(Part::Jobs, TIDY_EVERY) => true,
             () = self.tend(Part::Retention, TIDY_EVERY) => true,
             () = term.lost() => false,
         }

@@ -9,7 +9,7 @@ use plimsoll_core::store::{Commit, Compacted, Outcome, Receipt, Swept, Write};
 use plimsoll_core::task::Lane;
 
 use super::at_work::OfLane;
-use super::coordination::{OfLocks, OfRecords};
+use super::coordination::{OfLocks, OfRecords, OfStates};
 use super::labels::{Labels, OTHER, Told};
 use super::propagation::{self, Propagation};
 use super::table::{self, Metric};
@@ -43,6 +43,7 @@ pub(crate) struct Telemetry {
     lines: [Counter; 4],
     pub(crate) locks: OfLocks,
     pub(crate) records: OfRecords,
+    pub(crate) states: OfStates,
     pub(super) in_progress: Gauge,
     pub(super) loads: Mutex<Told<Name, Gauge>>,
     pub(super) lanes: Mutex<Told<Lane, OfLane>>,
@@ -84,6 +85,7 @@ impl Telemetry {
             ),
             locks: OfLocks::new(),
             records: OfRecords::new(),
+            states: OfStates::new(),
             in_progress: table::JOBS_IN_PROGRESS.with_gauge(Vec::new()),
             loads: Mutex::new(Told::new(max)),
             lanes: Mutex::new(Told::new(max)),

@@ -243,6 +243,17 @@ pub(super) const ARCHIVED: Metric = Metric::counter(
     &["outcome"],
     "Tasks that were due for the archive: moved, or left because they could not be.",
 );
+pub(super) const STATE_WRITE: Metric = Metric::seconds(
+    "plimsoll_state_write_duration_seconds",
+    &[],
+    &CALLS,
+    "How long it took from setting a state of a job until it was written.",
+);
+pub(super) const STATE_WRITE_ERRORS: Metric = Metric::counter(
+    "plimsoll_state_write_errors_total",
+    &["kind"],
+    "States of jobs that were not written, or may not have been, by the kind of the error.",
+);
 pub(super) const SWEEPERS_LEADING: Metric = Metric::gauge(
     "plimsoll_sweepers_leading",
     &["namespace"],
@@ -326,6 +337,8 @@ pub const METRICS: &[Metric] = &[
     LOCKS_HANDED_OVER,
     HEARTBEATS,
     ARCHIVED,
+    STATE_WRITE,
+    STATE_WRITE_ERRORS,
     SWEEPERS_LEADING,
     OLDEST_RUNNABLE,
     SAMPLES,

@@ -1,0 +1,163 @@
+//! Deleting jobs.
+//!
+//! First the job is marked: from then on, nothing can be written to it. Then its states go, in commits of
+//! bounded size, each of which leaves their highest version with the mark. At last the mark itself is made
+//! to expire. Whoever comes after a crash goes on from there.
+
+use std::time::Duration;
+
+use plimsoll_core::error::Problem;
+use plimsoll_core::record::Record;
+use plimsoll_core::store::{Commit, Merge, Scan, Write};
+use plimsoll_core::{Invalid, Name, Result, Revision};
+
+use super::Jobs;
+use super::contest::Contest;
+use super::info::{FLOOR, Job, Life, Phase};
+use super::stored::{Keys, VERSION};
+use crate::fields::Reader;
+use crate::locks::refused_by;
+
+/// How long it is remembered that a job was deleted, and how far its versions went: a job of this name that
+/// is created within this time goes on from there.
+const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
+
+/// What a step of a removal did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Removed {
+    pub(super) states: u64,
+    /// Whether nothing is left to remove.
+    pub(super) all: bool,
+}
+
+impl Jobs {
+    /// Deletes a job and all its states. From the first moment on, whoever still writes to it is refused:
+    /// `job_deleted`. Answers whether there was a job to be deleted.
+    ///
+    /// The job may be created again. Versions go on growing then, unless that is more than 30 days later.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, jobs::NewState};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+    /// let before = jobs.join("import", 0, 1).await?;
+    /// before.set_started(NewState::of("ingest")?).await?;
+    /// assert!(jobs.delete("import").await?);
+    ///
+    /// let again = jobs.join("import", 0, 1).await?;
+    /// assert_eq!(again.set_started(NewState::of("ingest")?).await?.version, 2);
+    /// let late = before.set_finished(NewState::of("ingest")?).await;
+    /// assert_eq!(late.unwrap_err().code(), "job_deleted");
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn delete(&self, job: impl AsRef<str>) -> Result<bool> {
+        let keys = Keys::of(Name::for_field("job", job)?)?;
+        let marked = self.mark(&keys, None).await?;
+        self.remove_states(&keys).await?;
+        Ok(marked)
+    }
+
+    /// Marks a job as deleted, so that nothing can be written to it any more, and leaves its states to the
+    /// [sweeper](crate::Sweeper). Answers whether there was a job to be deleted.
+    pub async fn mark_deleted(&self, job: impl AsRef<str>) -> Result<bool> {
+        let keys = Keys::of(Name::for_field("job", job)?)?;
+        self.mark(&keys, None).await
+    }
+
+    /// Marks a job as deleted, if it is there, and in this life.
+    pub(super) async fn mark(&self, keys: &Keys, only: Option<&Life>) -> Result<bool> {
+        let mut contest = Contest::default();
+        loop {
+            let job = self.read(keys).await?;
+            let alive = job.filter(|job| job.phase != Phase::Deleted);
+            let meant = |job: &Job| only.is_none_or(|only| *only == Life::of(&job.info));
+            let Some(job) = alive.filter(meant) else {
+                return Ok(false);
+            };
+            if self.move_to(keys, &job, Phase::Deleted).await?.is_some() {
+                return Ok(true);
+            }
+            contest.again(&self.engine).await?;
+        }
+    }
+
+    /// Brings a job into another phase. Answers its revision then; `None`: it is not as it was read.
+    pub(super) async fn move_to(
+        &self,
+        keys: &Keys,
+        job: &Job,
+        to: Phase,
+    ) -> Result<Option<Revision>> {
+        let (now, id) = (self.engine.clock().now(), self.engine.ids().commit());
+        match self.commit(job.moved(keys, to, now, id)?).await {
+            Ok(receipt) => crate::locks::written(&receipt).map(Some),
+            Err(error) if refused_by(&error).is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the states of a job that was deleted. If it was not, or is there again, nothing happens.
+    pub(super) async fn remove_states(&self, keys: &Keys) -> Result<()> {
+        while !self.remove_some(keys).await?.all {
+            // Whoever shares this thread, or the store, gets its turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Removes a page of them.
+    pub(super) async fn remove_some(&self, keys: &Keys) -> Result<Removed> {
+        let store = self.engine.store();
+        let done = |states| Ok(Removed { states, all: true });
+        let Some(job) = self.read(keys).await? else {
+            return done(0);
+        };
+        if job.phase != Phase::Deleted || job.expires {
+            return done(0);
+        }
+        let guards = Life::of(&job.info).guards(keys, Phase::Deleted)?;
+        // One write of each commit is for the job.
+        let chunk = store.limits().commit_writes_max.saturating_sub(1);
+        if chunk == 0 {
+            let problem = Problem::Contradiction("a commit must have room for two writes".into());
+            return Err(Invalid::new("commit_writes_max", problem).into());
+        }
+        let page = Scan::new(keys.states.clone(), store.limits().page_max);
+        let states = self.scan(page).await?.rows;
+        let mut commits: Vec<Commit> = Vec::new();
+        for states in states.chunks(chunk) {
+            commits.push(removal(keys, states)?);
+        }
+        if commits.is_empty() {
+            let expire = Write::Touch(keys.job.clone(), Some(REMEMBERED));
+            commits.push(Commit::of(expire));
+        }
+        for mut commit in commits {
+            commit.guards.extend(guards.clone());
+            match self.commit(commit).await {
+                Ok(_) => {}
+                // Somebody else was faster, and the job may be there again.
+                Err(error) if refused_by(&error).is_some() => return done(0),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Removed {
+            states: states.len() as u64,
+            all: states.is_empty(),
+        })
+    }
+}
+
+/// Removes these states, and keeps how far their versions went.
+fn removal(keys: &Keys, states: &[Record]) -> Result<Commit, Invalid> {
+    // What cannot be read has no version that anybody could have seen.
+    let versions = (states.iter()).filter_map(|state| Reader(state).number::<i64>(VERSION).ok());
+    let floor = versions.max().unwrap_or(0);
+    let raise = Merge::new(keys.job.clone()).raise(Name::new(FLOOR)?, floor);
+    let mut commit = Commit::of(Write::Merge(raise));
+    let keys = states.iter().map(|state| state.key.clone());
+    commit.writes.extend(keys.map(Write::Delete));
+    Ok(commit)
+}

@@ -1,0 +1,85 @@
+//! A state that was checked and can be written.
+
+use bytes::Bytes;
+use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::{Ids, Key, Limits, Name};
+use serde_json::json;
+
+use super::NewState;
+use super::stored::Keys;
+
+/// What the fields of a state take at most, but for its message and its payload: mostly the events that
+/// are remembered.
+const REST_BYTES_MAX: usize = 16 * 1024;
+
+/// A state that can be written.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) key: Key,
+    pub(super) tag: Name,
+    pub(super) status: i32,
+    pub(super) message: String,
+    pub(super) event_id: Name,
+    /// As JSON.
+    pub(super) payload: Option<Bytes>,
+    pub(super) schema_version: u32,
+}
+
+impl Draft {
+    /// Checks that a state is one of this partition, and of a size that can be stored.
+    pub(super) fn check(
+        state: NewState,
+        keys: &Keys,
+        partition: u32,
+        limits: &Limits,
+        ids: &Ids,
+    ) -> Result<Self, Invalid> {
+        if let Some(job) = state.job.filter(|job| *job != keys.name) {
+            let why = format!("is {job}, but the manager's is {}", keys.name);
+            return Err(Invalid::new("job", Problem::Contradiction(why.into())));
+        }
+        if let Some(other) = state.partition.filter(|other| *other != partition) {
+            let why = format!("is {other}, but the manager's is {partition}");
+            return Err(Invalid::new(
+                "partition",
+                Problem::Contradiction(why.into()),
+            ));
+        }
+        let payload = state.payload.map(|payload| json!(payload).to_string());
+        let room = limits.record_bytes_max.saturating_sub(REST_BYTES_MAX);
+        let text_max = limits.text_bytes_max.min(room);
+        let payload_max = (room.saturating_sub(state.message.len())).min(limits.value_bytes_max);
+        sized("message", state.message.len(), text_max)?;
+        sized(
+            "payload",
+            payload.as_ref().map_or(0, String::len),
+            payload_max,
+        )?;
+        let event_id = match state.event_id {
+            Some(id) => id,
+            None => Name::for_field("event_id", ids.request().to_string())?,
+        };
+        Ok(Self {
+            key: keys.state(partition, &state.tag)?,
+            tag: state.tag,
+            status: state.status,
+            message: state.message,
+            event_id,
+            payload: payload.map(Bytes::from),
+            schema_version: state.schema_version,
+        })
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn size(&self) -> usize {
+        let payload = self.payload.as_ref().map_or(0, Bytes::len);
+        self.message.len() + payload + REST_BYTES_MAX / 8
+    }
+}
+
+fn sized(field: &str, bytes: usize, max: usize) -> Result<(), Invalid> {
+    match bytes > max {
+        true => Err(Invalid::new(field, Problem::TooLong { bytes, max })),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,187 @@
+//! The record of a job.
+//!
+//! One of three fields holds its generation, and thereby says what may be done: `generation` while it may
+//! be written, `closing` while a sweeper makes sure that it has ended, `deleted` once it is deleted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_core::record::{Fields, Record, fields};
+use plimsoll_core::store::{Commit, Guard, Merge, Write};
+use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp};
+
+use super::stored::{Keys, job_of};
+use crate::fields::Reader;
+
+pub(super) const FLOOR: &str = "floor";
+const PARTITIONS: &str = "partitions";
+const CREATED_AT: &str = "created_at";
+const DELETED_AT: &str = "deleted_at";
+const RETAIN: &str = "retain_ms";
+/// What the names of fields begin with that say something about the job.
+const ABOUT: &str = "about.";
+
+/// What is known of a job as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobInfo {
+    /// Its name.
+    pub name: Name,
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Grows by one when it is created again after it was deleted.
+    pub generation: u64,
+    /// When it was deleted, if it was.
+    pub deleted_at: Option<Timestamp>,
+    /// How long it is kept after all its partitions have finished; `None`: as the
+    /// [retention](crate::Retention) of its namespace says.
+    pub retain: Option<Duration>,
+    /// What else is said about it.
+    pub about: BTreeMap<Name, String>,
+}
+
+/// What may be done with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Everything.
+    Open,
+    /// A sweeper makes sure that it has ended. Whoever wants to write opens it again.
+    Closing,
+    /// Nothing: it was deleted.
+    Deleted,
+}
+
+impl Phase {
+    const ALL: [Self; 3] = [Self::Open, Self::Closing, Self::Deleted];
+
+    /// The field that holds the generation.
+    fn field(self) -> &'static str {
+        match self {
+            Self::Open => "generation",
+            Self::Closing => "closing",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+/// Tells the lives of a job apart, also when nothing is left of those before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) generation: u64,
+    pub(super) created_at: Timestamp,
+}
+
+impl Life {
+    pub(super) fn of(info: &JobInfo) -> Self {
+        Self {
+            generation: info.generation,
+            created_at: info.created_at,
+        }
+    }
+
+    /// The job is in this phase of this life.
+    pub(super) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; 2], Invalid> {
+        let guard = |field, value: String| {
+            let name = Name::new(field)?;
+            Ok(Guard::Field(keys.job.clone(), name, Some(value.into())))
+        };
+        Ok([
+            guard(phase.field(), self.generation.to_string())?,
+            guard(CREATED_AT, self.created_at.as_micros().to_string())?,
+        ])
+    }
+}
+
+/// What the record of a job says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) info: JobInfo,
+    pub(super) phase: Phase,
+    /// Versions begin after this.
+    pub(super) floor: u64,
+    pub(super) revision: Revision,
+    /// Whether it expires: nothing is left of it but this record.
+    pub(super) expires: bool,
+}
+
+impl Job {
+    pub(super) fn read(record: &Record) -> Result<Self> {
+        let read = Reader(record);
+        let time = |name: &str| {
+            let micros = read.number(name)?;
+            Timestamp::from_micros(micros).map_err(|_| read.bad(name))
+        };
+        let name = job_of(&record.key).ok_or_else(|| {
+            Error::Corrupt(format!("record {}: not the key of a job", record.key).into())
+        })?;
+        let phase = (Phase::ALL.into_iter())
+            .find(|phase| record.field(phase.field()).is_some())
+            .ok_or_else(|| read.bad(Phase::Open.field()))?;
+        let about = record.fields.iter().filter_map(|(field, value)| {
+            let name = Name::new(field.as_str().strip_prefix(ABOUT)?).ok()?;
+            Some((name, String::from_utf8_lossy(value).into_owned()))
+        });
+        let retain = read.optional(RETAIN, Reader::number)?;
+        Ok(Self {
+            info: JobInfo {
+                name,
+                partitions: read.number(PARTITIONS)?,
+                created_at: time(CREATED_AT)?,
+                generation: read.number(phase.field())?,
+                deleted_at: read.optional(DELETED_AT, |_, name| time(name))?,
+                retain: retain.map(Duration::from_millis),
+                about: about.collect(),
+            },
+            phase,
+            floor: read.number(FLOOR)?,
+            revision: record.revision,
+            expires: record.expires_at.is_some(),
+        })
+    }
+
+    /// The fields of a new job.
+    pub(super) fn fields(info: &JobInfo, floor: u64) -> Result<Fields, Invalid> {
+        let mut fields = fields([
+            (PARTITIONS, info.partitions.to_string()),
+            (CREATED_AT, info.created_at.as_micros().to_string()),
+            (Phase::Open.field(), info.generation.to_string()),
+            (FLOOR, floor.to_string()),
+        ])?;
+        if let Some(retain) = info.retain {
+            let millis = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
+            fields.insert(Name::new(RETAIN)?, millis.to_string().into());
+        }
+        fields.extend(about(&info.about)?);
+        Ok(fields)
+    }
+
+    /// Brings it into another phase, if it is as it was read.
+    pub(super) fn moved(
+        &self,
+        keys: &Keys,
+        to: Phase,
+        now: Timestamp,
+        id: CommitId,
+    ) -> Result<Commit, Invalid> {
+        let generation = self.info.generation.to_string();
+        let mut merge = Merge::new(keys.job.clone())
+            .unset(Name::new(self.phase.field())?)
+            .set(fields([(to.field(), generation)])?);
+        if to == Phase::Deleted {
+            merge = merge.set(fields([(DELETED_AT, now.as_micros().to_string())])?);
+        }
+        Ok(Commit::of(Write::Merge(merge))
+            .guard(Guard::RecordAt(keys.job.clone(), self.revision))
+            .id(id))
+    }
+}
+
+/// What is said about a job, as fields of its record.
+pub(super) fn about(about: &BTreeMap<Name, String>) -> Result<Fields, Invalid> {
+    let fields = about.iter().map(|(name, value)| {
+        let field = Name::for_field("about", format!("{ABOUT}{name}"))?;
+        Ok((field, value.clone().into()))
+    });
+    fields.collect()
+}

@@ -1,0 +1,212 @@
+//! Taking part in a job: created by the first who comes, joined by the others.
+
+use std::collections::BTreeMap;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::limits::DURATION_MAX;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Commit, Guard, Put, Write};
+use plimsoll_core::{Name, Result};
+
+use super::contest::Contest;
+use super::info::{self, Job, Life, Phase};
+use super::stored::Keys;
+use super::{JobInfo, Jobs, Manager};
+use crate::locks::refused_by;
+
+/// How many partitions a job may have.
+pub const PARTITIONS_MAX: u32 = 1_000_000;
+
+/// Somebody who is about to take part in a job; [`await`](Self::into_future) it.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use plimsoll_core::{Memory, Namespace};
+/// # use plimsoll_engine::Engine;
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+/// let day = Duration::from_secs(86_400);
+/// let manager = jobs.join("import-7", 0, 4).retain(day).about("source", "ftp")?.await?;
+/// assert!(manager.created());
+/// assert_eq!(jobs.get("import-7").await?.unwrap().retain, Some(day));
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nobody takes part before this is awaited"]
+pub struct Join {
+    jobs: Jobs,
+    job: String,
+    partition: u32,
+    partitions: u32,
+    retain: Option<Duration>,
+    about: BTreeMap<Name, String>,
+}
+
+impl Jobs {
+    /// Takes part in a job as one of its partitions, counted from 0. The first who comes creates the job
+    /// with this many partitions; for all others, the count that is stored is the one that holds, and
+    /// [`Manager::partitions`] tells it.
+    ///
+    /// A job that was deleted is created anew: what is left of it is removed first.
+    pub fn join(&self, job: impl Into<String>, partition: u32, partitions: u32) -> Join {
+        Join {
+            jobs: self.clone(),
+            job: job.into(),
+            partition,
+            partitions,
+            retain: None,
+            about: BTreeMap::new(),
+        }
+    }
+}
+
+impl Join {
+    /// Whoever creates the job keeps it for this long after all its partitions have finished, whatever the
+    /// [retention](crate::Retention) of the namespace says.
+    pub fn retain(mut self, retain: Duration) -> Self {
+        self.retain = Some(retain);
+        self
+    }
+
+    /// Whoever creates the job says this about it.
+    pub fn about(
+        mut self,
+        name: impl AsRef<str>,
+        value: impl Into<String>,
+    ) -> Result<Self, Invalid> {
+        let name = Name::for_field("about", name)?;
+        self.about.insert(name, value.into());
+        Ok(self)
+    }
+
+    async fn join(self) -> Result<Manager> {
+        let keys = Keys::of(Name::for_field("job", &self.job)?)?;
+        self.check()?;
+        let mut contest = Contest::default();
+        loop {
+            let job = self.jobs.read(&keys).await?;
+            let joined = match job {
+                None => {
+                    self.create(&keys, Guard::RecordAbsent(keys.job.clone()), 1, 0)
+                        .await?
+                }
+                Some(job) => match job.phase {
+                    Phase::Open => Some(Joined::new(&job.info, job.floor, false)),
+                    Phase::Closing => {
+                        self.jobs.move_to(&keys, &job, Phase::Open).await?;
+                        None
+                    }
+                    Phase::Deleted if !job.expires => {
+                        self.jobs.remove_states(&keys).await?;
+                        None
+                    }
+                    Phase::Deleted => {
+                        let as_seen = Guard::RecordAt(keys.job.clone(), job.revision);
+                        let generation = job.info.generation + 1;
+                        self.create(&keys, as_seen, generation, job.floor).await?
+                    }
+                },
+            };
+            if let Some(joined) = joined {
+                below(self.partition, joined.partitions)?;
+                return Ok(Manager::new(self.jobs, keys, self.partition, joined));
+            }
+            contest.again(&self.jobs.engine).await?;
+        }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        let between = |field, value: String, min: &str, max: String| {
+            let min = min.to_owned();
+            Err(Invalid::new(field, Problem::OutOfRange { value, min, max }))
+        };
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
+            let (value, max) = (self.partitions.to_string(), PARTITIONS_MAX.to_string());
+            return between("partitions", value, "1", max);
+        }
+        match self.retain {
+            Some(retain) if retain > DURATION_MAX => between(
+                "retain",
+                format!("{retain:?}"),
+                "0ns",
+                format!("{DURATION_MAX:?}"),
+            ),
+            Some(_) | None => info::about(&self.about)?.check(self.jobs.engine.store().limits()),
+        }
+    }
+
+    /// Creates the job, unless somebody was faster.
+    async fn create(
+        &self,
+        keys: &Keys,
+        as_seen: Guard,
+        generation: u64,
+        floor: u64,
+    ) -> Result<Option<Joined>> {
+        below(self.partition, self.partitions)?;
+        let engine = &self.jobs.engine;
+        let info = JobInfo {
+            name: keys.name.clone(),
+            partitions: self.partitions,
+            created_at: engine.clock().now(),
+            generation,
+            deleted_at: None,
+            retain: self.retain,
+            about: self.about.clone(),
+        };
+        let put = Put::new(keys.job.clone(), Job::fields(&info, floor)?);
+        let commit = Commit::of(Write::Put(put))
+            .guard(as_seen)
+            .id(engine.ids().commit());
+        match self.jobs.commit(commit).await {
+            Ok(_) => Ok(Some(Joined::new(&info, floor, true))),
+            Err(error) if refused_by(&error).is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl IntoFuture for Join {
+    type Output = Result<Manager>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.join())
+    }
+}
+
+/// What somebody who joins is told.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) partitions: u32,
+    pub(super) life: Life,
+    pub(super) floor: u64,
+    pub(super) created: bool,
+}
+
+impl Joined {
+    fn new(info: &JobInfo, floor: u64, created: bool) -> Self {
+        Self {
+            partitions: info.partitions,
+            life: Life::of(info),
+            floor,
+            created,
+        }
+    }
+}
+
+/// That there is such a partition.
+fn below(partition: u32, partitions: u32) -> Result<(), Invalid> {
+    if partition < partitions {
+        return Ok(());
+    }
+    let problem = Problem::OutOfRange {
+        value: partition.to_string(),
+        min: "0".to_owned(),
+        max: (partitions - 1).to_string(),
+    };
+    Err(Invalid::new("partition", problem))
+}

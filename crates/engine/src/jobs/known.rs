@@ -1,0 +1,71 @@
+//! What a manager knows of the states of its partition.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::record::Record;
+use plimsoll_core::store::Scan;
+use plimsoll_core::{Error, Key, Name, Result, StoreExt};
+
+use super::Jobs;
+use super::stored::{Event, Keys, Stored};
+
+/// What was written last of a tag.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Last {
+    /// `None`: nothing.
+    pub(super) version: Option<u64>,
+    pub(super) events: Vec<Event>,
+}
+
+/// What was written last of each tag. What cannot be read keeps nothing from the others.
+#[derive(Debug, Default)]
+pub(super) struct Known(BTreeMap<Name, Result<Last>>);
+
+impl Known {
+    pub(super) fn last(&self, tag: &Name) -> Result<Option<Last>> {
+        self.0.get(tag).cloned().transpose()
+    }
+
+    /// Takes in a record that was read or written.
+    pub(super) fn learn(&mut self, keys: &Keys, record: &Record) {
+        let Some((_, tag)) = keys.parse(&record.key) else {
+            return;
+        };
+        let last = Stored::read(keys, record).map(|stored| Last {
+            version: Some(stored.state.version),
+            events: stored.events,
+        });
+        self.0.insert(tag, last);
+    }
+
+    /// Reads a state anew.
+    pub(super) async fn look_at(
+        &mut self,
+        jobs: &Jobs,
+        keys: &Keys,
+        tag: &Name,
+        key: &Key,
+    ) -> Result<()> {
+        let store = jobs.engine.store();
+        self.0.remove(tag);
+        if let Some(record) = jobs.patiently(|| store.record(key)).await? {
+            self.learn(keys, &record);
+        }
+        Ok(())
+    }
+
+    /// Reads all states of a partition.
+    pub(super) async fn read(jobs: &Jobs, keys: &Keys, partition: u32) -> Result<Self, Error> {
+        let store = jobs.engine.store();
+        let mut known = Self::default();
+        let mut scan = Scan::new(keys.partition(partition)?, store.limits().page_max);
+        loop {
+            let page = jobs.patiently(|| store.scan(scan.clone())).await?;
+            (page.rows.iter()).for_each(|record| known.learn(keys, record));
+            scan.cursor = page.next;
+            if scan.cursor.is_none() {
+                return Ok(known);
+            }
+        }
+    }
+}

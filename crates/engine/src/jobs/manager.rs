@@ -1,0 +1,244 @@
+//! One partition of a job, which says how far it is.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Commit, Merge, Write};
+use plimsoll_core::{Name, Result};
+
+use super::coded::status_of;
+use super::contest::Contest;
+use super::draft::Draft;
+use super::info::{self, Life, Phase};
+use super::join::Joined;
+use super::known::Known;
+use super::queue::Queue;
+use super::stored::Keys;
+use super::{FINISHED, Jobs, NewState, STARTED, WARNING};
+use crate::locks::refused_by;
+use crate::spawn::Spawner;
+use crate::telemetry::Quota;
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The version that the state has, or had when it was written.
+    pub version: u64,
+    /// Whether it had been written before, by this event id, so that this time nothing was.
+    pub repeated: bool,
+}
+
+/// One partition of a job. Cloning it is cheap; clones share the order of their writes.
+///
+/// A method that writes a state takes its place in the line when it is called, not when its future is
+/// first polled, and a future that is dropped keeps nothing from being written: neither its own state nor
+/// those behind it. What waits is sent in one call of the store, together with whatever else waits by then.
+///
+/// A manager must have been made inside a runtime, which sends what waits. It has room for
+/// some thousand states that wait: a call for which there is no room is `Unavailable`, with nothing applied.
+/// Who awaits each write before the next never sees that.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use plimsoll_core::{Memory, Namespace};
+/// # use plimsoll_engine::{Engine, jobs::{FINISHED, NewState}};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+/// let manager = jobs.join("import-7", 0, 1).await?;
+/// let first = manager.set_started(NewState::of("ingest")?);
+/// let second = manager.set_finished(NewState::of("ingest")?.message("Completed successfully"));
+/// // In whatever order they are awaited.
+/// assert_eq!(second.await?.version, 2);
+/// assert_eq!(first.await?.version, 1);
+/// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Manager(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) jobs: Jobs,
+    pub(super) keys: Keys,
+    pub(super) partition: u32,
+    partitions: u32,
+    created: bool,
+    pub(super) life: Life,
+    pub(super) floor: u64,
+    pub(super) spawner: Spawner,
+    pub(super) queue: Mutex<Queue>,
+    /// What is known of its states; `None`: nothing yet, or nothing any more.
+    pub(super) known: Mutex<Option<Known>>,
+    pub(super) quota: Mutex<Quota>,
+}
+
+impl Manager {
+    /// Must be called inside a runtime.
+    pub(super) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
+        Self(Arc::new(Inner {
+            jobs,
+            keys,
+            partition,
+            partitions: joined.partitions,
+            created: joined.created,
+            life: joined.life,
+            floor: joined.floor,
+            spawner: Spawner::current(),
+            queue: Mutex::default(),
+            known: Mutex::default(),
+            quota: Mutex::default(),
+        }))
+    }
+
+    /// The name of the job.
+    pub fn job(&self) -> &Name {
+        &self.0.keys.name
+    }
+
+    /// Which partition this is.
+    pub fn partition(&self) -> u32 {
+        self.0.partition
+    }
+
+    /// How many partitions the job has, as is stored.
+    pub fn partitions(&self) -> u32 {
+        self.0.partitions
+    }
+
+    /// Whether this one created the job.
+    pub fn created(&self) -> bool {
+        self.0.created
+    }
+
+    /// Writes a state. One that is meant for another job or partition is `Invalid`, and so is one whose
+    /// message or payload is too large. [`job_deleted`](plimsoll_core::Error::code): it was.
+    pub fn set_state(
+        &self,
+        state: NewState,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        let inner = &self.0;
+        let engine = &inner.jobs.engine;
+        let limits = engine.store().limits();
+        let draft = Draft::check(state, &inner.keys, inner.partition, limits, engine.ids());
+        let answer = match draft {
+            Ok(draft) => inner.enqueue(draft),
+            Err(invalid) => Err(invalid.into()),
+        };
+        async move { answer?.await }
+    }
+
+    /// Writes that a tag has started: status 1, and `🟢 Started` unless there is another message.
+    pub fn set_started(
+        &self,
+        mut state: NewState,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        state.status = STARTED;
+        self.set_state(or_message(state, "🟢 Started"))
+    }
+
+    /// Writes that a tag is done: the highest status, and `⚫ Finished` unless there is another message.
+    pub fn set_finished(
+        &self,
+        mut state: NewState,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        state.status = FINISHED;
+        self.set_state(or_message(state, "⚫ Finished"))
+    }
+
+    /// Writes an error: status -1, or the one that a [`Coded`](super::Coded) error carries, and the error
+    /// after `🔴 ` as the message.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, jobs::{Coded, NewState}};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+    /// # let manager = jobs.join("import-7", 0, 1).await?;
+    /// let error = Coded { status: -40, source: "connection timeout".into() };
+    /// manager.set_error(&error, NewState::of("ingest")?).await?;
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn set_error(
+        &self,
+        error: &(dyn StdError + 'static),
+        mut state: NewState,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        state.message = format!("🔴 {error}");
+        let writing = status_of(error).map(|status| {
+            state.status = status;
+            self.set_state(state)
+        });
+        async move { writing?.await }
+    }
+
+    /// Writes a warning: status -2, and the warning after `🟡 ` as the message. Its status is lower than
+    /// that of an error, and so wins over it.
+    pub fn set_warning(
+        &self,
+        warning: &str,
+        mut state: NewState,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        state.status = WARNING;
+        state.message = format!("🟡 {warning}");
+        self.set_state(state)
+    }
+
+    /// Says something about the job, besides what is said of it already. Only partition 0 does that; for
+    /// the others nothing happens. Answers whether something did.
+    pub async fn describe<N: AsRef<str>, V: Into<String>>(
+        &self,
+        about: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<bool> {
+        let about: Result<BTreeMap<_, _>> = (about.into_iter())
+            .map(|(name, value)| Ok((Name::for_field("about", name)?, value.into())))
+            .collect();
+        let inner = &self.0;
+        let engine = &inner.jobs.engine;
+        let about = info::about(&about?)?;
+        about.check(engine.store().limits())?;
+        if inner.partition != 0 {
+            return Ok(false);
+        }
+        let merge = Merge::new(inner.keys.job.clone()).set(about);
+        let mut commit = Commit::of(Write::Merge(merge)).id(engine.ids().commit());
+        (commit.guards).extend(inner.life.guards(&inner.keys, Phase::Open)?);
+        let mut contest = Contest::default();
+        loop {
+            match inner.jobs.commit(commit.clone()).await {
+                Ok(_) => return Ok(true),
+                Err(error) if refused_by(&error).is_some() => inner.go_on().await?,
+                Err(error) => return Err(error),
+            }
+            contest.again(engine).await?;
+        }
+    }
+
+    /// Deletes the job and all its states: see [`Jobs::delete`]. Only partition 0 does that; for the others
+    /// nothing happens, and neither if this job was deleted before. Answers whether something did.
+    pub async fn delete_job(&self) -> Result<bool> {
+        let marked = self.mark_job_deleted().await?;
+        if self.0.partition == 0 {
+            self.0.jobs.remove_states(&self.0.keys).await?;
+        }
+        Ok(marked)
+    }
+
+    /// Marks the job as deleted: see [`Jobs::mark_deleted`]. Only partition 0 does that; for the others
+    /// nothing happens, and neither if this job was deleted before. Answers whether something did.
+    pub async fn mark_job_deleted(&self) -> Result<bool> {
+        match self.0.partition {
+            0 => (self.0.jobs).mark(&self.0.keys, Some(&self.0.life)).await,
+            _ => Ok(false),
+        }
+    }
+}
+
+fn or_message(mut state: NewState, message: &str) -> NewState {
+    if state.message.is_empty() {
+        message.clone_into(&mut state.message);
+    }
+    state
+}

@@ -1,0 +1,120 @@
+//! What is to be committed for states that wait, each as the one before leaves things.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::store::{Commit, Guard, Merge, Write};
+use plimsoll_core::{Ids, Invalid, Name, Result};
+
+use super::draft::Draft;
+use super::info::{Life, Phase};
+use super::known::{Known, Last};
+use super::stored::{EVENT_ID, EVENTS_KEPT, Event, Keys, PAYLOAD, Stored, VERSION};
+
+/// Which guards of a commit say that the job may be written. The others say that the states are as they
+/// were known.
+pub(super) const JOB_GUARDS: usize = 2;
+
+/// What becomes of one state.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// It is written as this version.
+    Write(u64),
+    /// It was written as this version before.
+    Repeat(u64),
+}
+
+/// Whether a write was made before; otherwise what it leaves.
+pub(super) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
+    let last = last.cloned().unwrap_or_default();
+    if let Some(event) = last.events.iter().find(|event| event.id == *event_id) {
+        return (Verdict::Repeat(event.version), last);
+    }
+    let version = last.version.unwrap_or(floor) + 1;
+    let mut events = last.events;
+    let id = event_id.clone();
+    events.push(Event { id, version });
+    let surplus = events.len().saturating_sub(EVENTS_KEPT);
+    events.drain(..surplus);
+    let version_after = Some(version);
+    let after = Last {
+        version: version_after,
+        events,
+    };
+    (Verdict::Write(version), after)
+}
+
+/// Makes commits for states, one after another. Each is bound to the one before: if that is refused, so are
+/// all that follow, and the order in which they were called is kept.
+pub(super) struct Planner<'a> {
+    pub(super) keys: &'a Keys,
+    pub(super) life: &'a Life,
+    pub(super) floor: u64,
+    pub(super) known: &'a Known,
+    pub(super) ids: &'a Ids,
+    ahead: BTreeMap<Name, Last>,
+    before: Option<Guard>,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(
+        keys: &'a Keys,
+        life: &'a Life,
+        floor: u64,
+        known: &'a Known,
+        ids: &'a Ids,
+    ) -> Self {
+        Self {
+            keys,
+            life,
+            floor,
+            known,
+            ids,
+            ahead: BTreeMap::new(),
+            before: None,
+        }
+    }
+
+    /// What becomes of the next state, with the commit for it if it is written.
+    pub(super) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Option<Commit>)> {
+        let last = match self.ahead.get(&draft.tag) {
+            Some(last) => Some(last.clone()),
+            None => self.known.last(&draft.tag)?,
+        };
+        let (verdict, after) = decide(last.as_ref(), self.floor, &draft.event_id);
+        let commit = match verdict {
+            Verdict::Repeat(_) => None,
+            Verdict::Write(version) => Some(self.commit(draft, last.as_ref(), version, &after)?),
+        };
+        self.ahead.insert(draft.tag.clone(), after);
+        Ok((verdict, commit))
+    }
+
+    fn commit(
+        &mut self,
+        draft: &Draft,
+        last: Option<&Last>,
+        version: u64,
+        after: &Last,
+    ) -> Result<Commit, Invalid> {
+        let mut merge = Merge::new(draft.key.clone())
+            .set(Stored::fields(draft, version, &after.events)?)
+            .returning();
+        if draft.payload.is_none() {
+            merge = merge.unset(Name::new(PAYLOAD)?);
+        }
+        let before = last.and_then(|last| last.version);
+        let before = before.map(|version| version.to_string().into());
+        let mut commit = Commit::of(Write::Merge(merge)).id(self.ids.commit());
+        (commit.guards).extend(self.life.guards(self.keys, Phase::Open)?);
+        let version = Guard::Field(draft.key.clone(), Name::new(VERSION)?, before);
+        commit.guards.push(version);
+        commit.guards.extend(self.before.take());
+        let event_id = Some(draft.event_id.to_string().into());
+        self.before = Some(Guard::Field(
+            draft.key.clone(),
+            Name::new(EVENT_ID)?,
+            event_id,
+        ));
+        Ok(commit)
+    }
+}

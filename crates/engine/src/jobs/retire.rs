@@ -1,0 +1,341 @@
+//! Deletes jobs that have been over for long enough, and removes the states of those that were marked as
+//! deleted.
+//!
+//! A job is over when all its partitions have a state, and all its states are finished. To be sure of that,
+//! a sweeper first takes the job out of the hands of its writers, by the mark `closing`, and looks at all
+//! states again. A writer that comes meanwhile takes that mark away, and the job stays.
+//!
+//! Jobs that go on cost little: of each, one state is remembered that keeps it, and looked at before any
+//! other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use plimsoll_core::record::Record;
+use plimsoll_core::store::{Cursor, Get, Scan};
+use plimsoll_core::{Error, Key, Name, Prefix, Result, Timestamp};
+
+use super::Jobs;
+use super::info::{Job, Phase};
+use super::state::FINISHED;
+use super::stored::{JOBS, Keys, STATUS};
+use crate::fields::Reader;
+
+/// How many steps of a page each are made in one pass.
+const STEPS_MAX: usize = 100;
+/// Of how many jobs it is remembered what keeps them.
+const WITNESSES_MAX: usize = 10_000;
+
+/// How far a sweeper is with the jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// In the list of jobs.
+    cursor: Option<Cursor>,
+    /// What is to be done with those that were listed.
+    chores: VecDeque<Chore>,
+    /// What keeps jobs.
+    witnesses: BTreeMap<Name, Witness>,
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// Jobs that were over for long enough.
+    pub(crate) jobs: u64,
+    /// States that were removed.
+    pub(crate) states: u64,
+    /// What could not be done, and with which job.
+    pub(crate) troubles: Vec<(String, Error)>,
+    /// Whether there is more to look at.
+    pub(crate) more: bool,
+}
+
+/// What keeps a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Witness {
+    /// This state is not finished, or not for long enough.
+    State(Key),
+    /// This partition has no state.
+    Missing(u32),
+}
+
+#[derive(Debug)]
+enum Chore {
+    /// Its states are to be removed.
+    Remove(Keys),
+    /// Its states are to be looked at.
+    Walk(Box<Walk>),
+}
+
+/// A walk through the states of a job.
+#[derive(Debug)]
+struct Walk {
+    keys: Keys,
+    job: Job,
+    age: Duration,
+    cursor: Option<Cursor>,
+    /// Which partitions have a state.
+    seen: Vec<bool>,
+}
+
+/// How a walk goes on.
+enum Next {
+    Walk,
+    /// It ended: the job is kept, by this.
+    Kept(Witness),
+    /// It ended: nothing keeps the job.
+    Over,
+}
+
+impl Walk {
+    fn new(keys: Keys, job: Job, age: Duration) -> Box<Self> {
+        Box::new(Self {
+            keys,
+            job,
+            age,
+            cursor: None,
+            seen: Vec::new(),
+        })
+    }
+
+    /// Takes in a page of states.
+    fn page(&mut self, states: &[Record], next: Option<Cursor>, now: Timestamp) -> Next {
+        // Not before: many walks may wait.
+        self.seen.resize(self.job.info.partitions as usize, false);
+        for state in states {
+            if keeps(state, now, self.age) {
+                return Next::Kept(Witness::State(state.key.clone()));
+            }
+            let partition = self.keys.parse(&state.key).map(|(partition, _)| partition);
+            let seen = partition.and_then(|partition| self.seen.get_mut(partition as usize));
+            seen.into_iter().for_each(|seen| *seen = true);
+        }
+        self.cursor = next;
+        let missing = self.seen.iter().zip(0..).find(|(seen, _)| !**seen);
+        match (&self.cursor, missing) {
+            (Some(_), _) => Next::Walk,
+            (None, Some((_, partition))) => Next::Kept(Witness::Missing(partition)),
+            (None, None) => Next::Over,
+        }
+    }
+}
+
+/// Whether a state keeps its job: it is not finished, or not for long enough, or nobody can tell.
+fn keeps(state: &Record, now: Timestamp, age: Duration) -> bool {
+    let finished = Reader(state).number::<i32>(STATUS) == Ok(FINISHED);
+    !finished || state.modified_at > now.saturating_minus(age)
+}
+
+impl Jobs {
+    /// Looks at some jobs, and deletes those that were over for this long, or for as long as they say
+    /// themselves.
+    pub(crate) async fn retire(
+        &self,
+        rounds: &mut Rounds,
+        kept: Option<Duration>,
+    ) -> Result<Retired> {
+        let mut retired = Retired::default();
+        let mut now = None;
+        for step in 0..STEPS_MAX {
+            let Some(chore) = rounds.chores.pop_front() else {
+                if step > 0 && rounds.cursor.is_none() {
+                    return Ok(retired);
+                }
+                self.list_chores(rounds, kept, &mut now, &mut retired)
+                    .await?;
+                continue;
+            };
+            let job = chore.job().to_string();
+            match self.chore(chore, rounds, &mut now, &mut retired).await {
+                Ok(()) => {}
+                Err(error @ (Error::Unavailable(_) | Error::Closed)) => return Err(error),
+                Err(error) => retired.troubles.push((job, error)),
+            }
+        }
+        retired.more = !rounds.chores.is_empty() || rounds.cursor.is_some();
+        Ok(retired)
+    }
+
+    /// Lists a page of jobs, and what is to be done with them.
+    async fn list_chores(
+        &self,
+        rounds: &mut Rounds,
+        kept: Option<Duration>,
+        now: &mut Option<Timestamp>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let limit = self.engine.store().limits().page_max;
+        let scan = Scan {
+            cursor: rounds.cursor.take(),
+            ..Scan::new(Prefix::new(JOBS)?, limit)
+        };
+        let page = self.scan(scan).await?;
+        rounds.cursor = page.next;
+        let mut walks = Vec::new();
+        for record in &page.rows {
+            let read =
+                Job::read(record).and_then(|job| Ok((Keys::of(job.info.name.clone())?, job)));
+            match read {
+                Err(error) => retired.troubles.push((record.key.to_string(), error)),
+                Ok((keys, job)) if job.phase == Phase::Deleted => {
+                    rounds.witnesses.remove(&keys.name);
+                    if !job.expires {
+                        rounds.chores.push_back(Chore::Remove(keys));
+                    }
+                }
+                Ok((keys, job)) => {
+                    if let Some(age) = job.info.retain.or(kept) {
+                        walks.push(Walk::new(keys, job, age));
+                    }
+                }
+            }
+        }
+        if !walks.is_empty() {
+            let now = self.now(now).await?;
+            let walks = self.not_kept(walks, &rounds.witnesses, now).await?;
+            rounds.chores.extend(walks.into_iter().map(Chore::Walk));
+        }
+        Ok(())
+    }
+
+    /// Those that are not kept by what kept them the last time.
+    async fn not_kept(
+        &self,
+        mut walks: Vec<Box<Walk>>,
+        witnesses: &BTreeMap<Name, Witness>,
+        now: Timestamp,
+    ) -> Result<Vec<Box<Walk>>> {
+        let witness = |walk: &Walk| match witnesses.get(&walk.keys.name) {
+            Some(Witness::State(key)) => Some(key.clone()),
+            Some(Witness::Missing(_)) | None => None,
+        };
+        let keys: Vec<Key> = walks.iter().filter_map(|walk| witness(walk)).collect();
+        if keys.is_empty() {
+            return Ok(walks);
+        }
+        let store = self.engine.store();
+        let get = Get { keys };
+        let states = self.patiently(|| store.get(get.clone())).await?;
+        let states = states.into_iter().flatten();
+        let states: BTreeMap<Key, Record> =
+            states.map(|state| (state.key.clone(), state)).collect();
+        walks.retain(|walk| {
+            let state = witness(walk).and_then(|key| states.get(&key));
+            !state.is_some_and(|state| keeps(state, now, walk.age))
+        });
+        Ok(walks)
+    }
+
+    async fn chore(
+        &self,
+        chore: Chore,
+        rounds: &mut Rounds,
+        now: &mut Option<Timestamp>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let mut walk = match chore {
+            Chore::Remove(keys) => {
+                let removed = self.remove_some(&keys).await?;
+                retired.states += removed.states;
+                if !removed.all {
+                    rounds.chores.push_front(Chore::Remove(keys));
+                }
+                return Ok(());
+            }
+            Chore::Walk(walk) => walk,
+        };
+        let missing = match rounds.witnesses.get(&walk.keys.name) {
+            Some(Witness::Missing(partition)) if walk.cursor.is_none() => Some(*partition),
+            Some(_) | None => None,
+        };
+        if let Some(partition) = missing {
+            let scan = Scan::new(walk.keys.partition(partition)?, 1);
+            if self.scan(scan).await?.rows.is_empty() {
+                return self.keep(&walk).await;
+            }
+        }
+        let limit = self.engine.store().limits().page_max;
+        let scan = Scan {
+            cursor: walk.cursor.clone(),
+            ..Scan::new(walk.keys.states.clone(), limit)
+        };
+        let page = self.scan(scan).await?;
+        match walk.page(&page.rows, page.next, self.now(now).await?) {
+            Next::Walk => rounds.chores.push_front(Chore::Walk(walk)),
+            Next::Kept(witness) => {
+                rounds.remember(&walk.keys.name, witness);
+                self.keep(&walk).await?;
+            }
+            Next::Over => {
+                rounds.witnesses.remove(&walk.keys.name);
+                self.close(walk, rounds, retired).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a job go on that was about to be deleted.
+    async fn keep(&self, walk: &Walk) -> Result<()> {
+        match walk.job.phase {
+            Phase::Closing => (self.move_to(&walk.keys, &walk.job, Phase::Open).await).map(drop),
+            Phase::Open | Phase::Deleted => Ok(()),
+        }
+    }
+
+    /// Nothing keeps the job: takes it out of the hands of its writers, and looks again; or deletes it, if
+    /// it was out of their hands all the time.
+    async fn close(
+        &self,
+        walk: Box<Walk>,
+        rounds: &mut Rounds,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let Walk {
+            keys, mut job, age, ..
+        } = *walk;
+        let to = match job.phase {
+            Phase::Open => Phase::Closing,
+            Phase::Closing | Phase::Deleted => Phase::Deleted,
+        };
+        // Otherwise it goes on, or somebody else was faster.
+        if let Some(revision) = self.move_to(&keys, &job, to).await? {
+            (job.phase, job.revision) = (to, revision);
+            rounds.chores.push_front(match to {
+                Phase::Deleted => {
+                    retired.jobs += 1;
+                    Chore::Remove(keys)
+                }
+                Phase::Open | Phase::Closing => Chore::Walk(Walk::new(keys, job, age)),
+            });
+        }
+        Ok(())
+    }
+
+    /// What the clock of the store says, asked once in a pass.
+    async fn now(&self, now: &mut Option<Timestamp>) -> Result<Timestamp> {
+        match *now {
+            Some(now) => Ok(now),
+            None => {
+                let store = self.engine.store();
+                Ok(*now.insert(self.patiently(|| store.ping()).await?))
+            }
+        }
+    }
+}
+
+impl Chore {
+    fn job(&self) -> &Name {
+        match self {
+            Self::Remove(keys) => &keys.name,
+            Self::Walk(walk) => &walk.keys.name,
+        }
+    }
+}
+
+impl Rounds {
+    fn remember(&mut self, job: &Name, witness: Witness) {
+        if self.witnesses.len() < WITNESSES_MAX || self.witnesses.contains_key(job) {
+            self.witnesses.insert(job.clone(), witness);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Writes states: decides what to commit, commits it, and decides anew what others got in the way of.
+
+use std::collections::VecDeque;
+use std::sync::{MutexGuard, PoisonError};
+
+use plimsoll_core::error::{Applied, Conflict, Unavailable};
+use plimsoll_core::record::Record;
+use plimsoll_core::store::{Commit, Outcome, Receipt};
+use plimsoll_core::{Error, Result};
+
+use super::contest::Contest;
+use super::info::{Job, Life, Phase};
+use super::known::Known;
+use super::manager::{Inner, Written};
+use super::plan::{JOB_GUARDS, Planner, Verdict};
+use super::queue::Call;
+use crate::locks::refused_by;
+
+/// What somebody does whose write was refused because the job may not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoOn {
+    /// It was deleted, whatever has its name now.
+    Not,
+    /// A sweeper is about to delete it. It is opened again first.
+    Reopen,
+    /// It may be written again.
+    Now,
+}
+
+/// Decides that, from what the job is now.
+fn go_on(job: Option<&Job>, mine: &Life) -> GoOn {
+    match job {
+        Some(job) if Life::of(&job.info) == *mine => match job.phase {
+            Phase::Open => GoOn::Now,
+            Phase::Closing => GoOn::Reopen,
+            Phase::Deleted => GoOn::Not,
+        },
+        Some(_) | None => GoOn::Not,
+    }
+}
+
+impl Inner {
+    /// Writes states in their order, and answers each.
+    pub(super) async fn write(&self, mut calls: VecDeque<Call>) {
+        let mut contest = Contest::default();
+        while !calls.is_empty() {
+            let count = calls.len();
+            let done = self.round(&mut calls).await;
+            let done = match done {
+                // Somebody was in the way of the first that is left.
+                Ok(()) if calls.len() == count => contest.again(&self.jobs.engine).await,
+                done => {
+                    contest.won();
+                    done
+                }
+            };
+            if let Err(error) = done {
+                for call in calls.drain(..) {
+                    self.answer(call, Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Commits what waits, and answers it up to the first state that must be decided anew. An error is the
+    /// answer for all that are left.
+    async fn round(&self, calls: &mut VecDeque<Call>) -> Result<()> {
+        let known = self.known().take();
+        let mut known = match known {
+            Some(known) => known,
+            None => Known::read(&self.jobs, &self.keys, self.partition).await?,
+        };
+        let (verdicts, commits) = self.plan(&known, calls);
+        let mut receipts = match commits.is_empty() {
+            true => Vec::new().into_iter(),
+            false => self.send(commits).await?.into_iter(),
+        };
+        for verdict in verdicts {
+            let Some(call) = calls.pop_front() else {
+                break;
+            };
+            let answer = match verdict {
+                Err(error) => Err(error),
+                Ok(Verdict::Repeat(version)) => Ok(Written {
+                    version,
+                    repeated: true,
+                }),
+                Ok(Verdict::Write(version)) => {
+                    let receipt = receipts.next().unwrap_or_else(|| Err(unanswered()));
+                    match receipt.and_then(written) {
+                        Ok(record) => {
+                            known.learn(&self.keys, &record);
+                            let readers = self.jobs.engine.readers();
+                            readers.wrote(&self.keys.name, &record);
+                            let repeated = false;
+                            Ok(Written { version, repeated })
+                        }
+                        Err(error) => {
+                            // What follows was planned as if this had been written.
+                            self.refused(call, error, calls, &mut known).await?;
+                            break;
+                        }
+                    }
+                }
+            };
+            self.answer(call, answer);
+        }
+        *self.known() = Some(known);
+        Ok(())
+    }
+
+    /// Answers a state that was refused; or puts it back, if that is because others were faster.
+    async fn refused(
+        &self,
+        call: Call,
+        error: Error,
+        calls: &mut VecDeque<Call>,
+        known: &mut Known,
+    ) -> Result<()> {
+        let Some(guard) = refused_by(&error) else {
+            self.answer(call, Err(error));
+            return Ok(());
+        };
+        let (tag, key) = (call.draft.tag.clone(), call.draft.key.clone());
+        calls.push_front(call);
+        match guard < JOB_GUARDS {
+            true => self.go_on().await,
+            false => known.look_at(&self.jobs, &self.keys, &tag, &key).await,
+        }
+    }
+
+    fn plan(
+        &self,
+        known: &Known,
+        calls: &mut VecDeque<Call>,
+    ) -> (Vec<Result<Verdict>>, Vec<Commit>) {
+        let ids = self.jobs.engine.ids();
+        let mut planner = Planner::new(&self.keys, &self.life, self.floor, known, ids);
+        let mut commits = Vec::new();
+        let verdicts = calls.iter_mut().map(|call| {
+            let (verdict, commit) = planner.next(&call.draft)?;
+            if let Verdict::Write(version) = verdict {
+                call.version = version;
+            }
+            commits.extend(commit);
+            Ok(verdict)
+        });
+        let verdicts = verdicts.collect();
+        (verdicts, commits)
+    }
+
+    /// Makes these commits in one call, and the same call again while an answer is lost.
+    async fn send(&self, commits: Vec<Commit>) -> Result<Vec<Result<Receipt>>> {
+        let store = self.jobs.engine.store();
+        let call = || async {
+            let answers = store.commit(commits.clone()).await;
+            match lost(&answers) {
+                Some(error) => Err(error.into()),
+                None => Ok(answers),
+            }
+        };
+        self.jobs.patiently(call).await
+    }
+
+    /// Makes sure that the job may be written, after it was refused.
+    pub(super) async fn go_on(&self) -> Result<()> {
+        let job = self.jobs.read(&self.keys).await?;
+        match (go_on(job.as_ref(), &self.life), job) {
+            (GoOn::Reopen, Some(job)) => {
+                // If somebody was faster, the next try tells.
+                let opened = self.jobs.move_to(&self.keys, &job, Phase::Open).await;
+                opened.map(drop)
+            }
+            (GoOn::Now, _) => Ok(()),
+            (GoOn::Not | GoOn::Reopen, _) => {
+                let job = self.keys.name.clone();
+                Err(Conflict::JobDeleted { job }.into())
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That an answer of a call was lost, and whether anything of it may have taken effect.
+fn lost(answers: &[Result<Receipt>]) -> Option<Unavailable> {
+    let lost = |answer: &Result<Receipt>| match answer {
+        Err(Error::Unavailable(error)) => Some(error.clone()),
+        Ok(_) | Err(_) => None,
+    };
+    let error = answers.iter().find_map(lost)?;
+    let surely = answers
+        .iter()
+        .filter_map(lost)
+        .all(|error| error.applied == Applied::No)
+        && answers.iter().all(Result::is_err);
+    let applied = match surely {
+        true => Applied::No,
+        false => Applied::Unknown,
+    };
+    Some(Unavailable { applied, ..error })
+}
+
+fn written(receipt: Receipt) -> Result<Record> {
+    match receipt.outcomes.into_iter().next() {
+        Some(Outcome::Written {
+            record: Some(record),
+            ..
+        }) => Ok(record),
+        _ => Err(unanswered()),
+    }
+}
+
+fn unanswered() -> Error {
+    Error::Corrupt("the store did not answer what was asked".into())
+}

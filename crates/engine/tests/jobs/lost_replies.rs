@@ -1,0 +1,100 @@
+//! Calls that are lost before or after they took effect, or are made twice: the same answers and the same
+//! records as if nothing had happened.
+
+use futures::future::join_all;
+use plimsoll_core::Error;
+use plimsoll_core::decorate::{Fault, FaultPlan, Method};
+use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::record::Record;
+use plimsoll_engine::jobs::Written;
+
+use crate::world::{World, at, number, text, worlds};
+
+/// What is stored, but for random ids and revisions, which differ when something is made twice.
+fn shown(records: &[Record]) -> Vec<String> {
+    let shown = records.iter().map(|record| {
+        let fields = [
+            "status",
+            "version",
+            "generation",
+            "closing",
+            "deleted",
+            "floor",
+        ];
+        let fields = fields.map(|field| text(record, field));
+        format!("{} {fields:?} {:?}", record.key, record.expires_at)
+    });
+    shown.collect()
+}
+
+/// Everything that writes, one after another.
+async fn story(world: &World, fault: impl Fn(&FaultPlan)) -> (Vec<Written>, Vec<String>) {
+    let process = world.process(1);
+    let go = || fault(&process.plan);
+    let mut answers = Vec::new();
+    go();
+    let manager = process.jobs.join("import", 0, 2).await.unwrap();
+    go();
+    answers.push(manager.set_state(at("a", 1)).await.unwrap());
+    go();
+    let calls = [at("a", 2), at("b", 3), at("a", 4)];
+    for answer in join_all(calls.map(|state| manager.set_state(state))).await {
+        answers.push(answer.unwrap());
+    }
+    go();
+    assert!(manager.describe([("a", "1")]).await.unwrap());
+    go();
+    assert!(manager.delete_job().await.unwrap());
+    go();
+    let again = process.jobs.join("import", 0, 2).await.unwrap();
+    assert!(again.created());
+    go();
+    answers.push(again.set_state(at("a", 5)).await.unwrap());
+    go();
+    assert!(process.jobs.mark_deleted("import").await.unwrap());
+    (answers, shown(&world.records("plimsoll.").await))
+}
+
+#[tokio::test]
+async fn every_write_with_every_fault_ends_as_without() {
+    for n in 0..2 {
+        let expected = story(&worlds().await[n], |_| {}).await;
+        let versions: Vec<u64> = expected.0.iter().map(|written| written.version).collect();
+        assert_eq!(versions, [1, 2, 1, 3, 4]);
+        assert!(expected.0.iter().all(|written| !written.repeated));
+        for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate] {
+            let faults = |plan: &FaultPlan| {
+                plan.calm();
+                for method in [Method::Get, Method::Scan, Method::Commit] {
+                    plan.next(method, fault);
+                }
+            };
+            let told = story(&worlds().await[n], faults).await;
+            assert_eq!(told, expected, "{fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_patience_ended_the_same_event_tells_what_became_of_it() {
+    for world in worlds().await {
+        let process = world.process(1);
+        let manager = process.jobs.join("import", 0, 1).await.unwrap();
+        for (fault, version) in [(Fault::ErrorAfter, 1), (Fault::ErrorBefore, 2)] {
+            let state = || at("a", 7).event_id(format!("{fault:?}")).unwrap();
+            for _ in 0..5 {
+                process.plan.next(Method::Commit, fault);
+            }
+            let unknown = manager.set_state(state()).await;
+            let Err(Error::Unavailable(Unavailable { applied, .. })) = unknown else {
+                panic!("{unknown:?}");
+            };
+            let repeated = fault == Fault::ErrorAfter;
+            assert_eq!(applied == Applied::Unknown, repeated);
+            let written = manager.set_state(state()).await.unwrap();
+            assert_eq!(written, Written { version, repeated });
+        }
+        let state = world.state("import", 0, "a").await.unwrap();
+        assert_eq!(number(&state, "version"), 2);
+    }
+}

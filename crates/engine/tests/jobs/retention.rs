@@ -1,0 +1,193 @@
+//! Jobs that are over go after a while; jobs that go on never do.
+
+use std::time::Duration;
+
+use plimsoll_core::decorate::Method;
+use plimsoll_engine::{Retention, Sweeper};
+
+use crate::world::{DAY, World, at, code, finish, in_memory, spawn, text, worlds};
+
+fn after(jobs: Duration) -> Retention {
+    Retention {
+        jobs: Some(jobs),
+        ..Retention::forever()
+    }
+}
+
+async fn sweep(world: &World) -> u64 {
+    let seed = world.store.ping().await.unwrap().as_micros().unsigned_abs();
+    let pass = world.sweeper(seed).retention(after(DAY)).pass_all().await;
+    assert_eq!(pass.troubles, []);
+    pass.jobs
+}
+
+#[tokio::test]
+async fn a_job_goes_when_all_its_states_have_been_finished_for_that_long() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let [a, b] = [0, 1].map(|partition| jobs.join("import", partition, 2));
+        let (a, b) = (a.await.unwrap(), b.await.unwrap());
+        finish(&a, "x").await;
+        world.clock.advance(DAY);
+        assert_eq!(sweep(&world).await, 0, "a partition is missing");
+        b.set_state(at("x", 1)).await.unwrap();
+        world.clock.advance(DAY);
+        assert_eq!(sweep(&world).await, 0, "one has not finished");
+        finish(&b, "x").await;
+        world.clock.advance(DAY - Duration::from_secs(1));
+        assert_eq!(sweep(&world).await, 0, "one is too young");
+        a.set_state(at("y", 1)).await.unwrap();
+        world.clock.advance(DAY);
+        assert_eq!(sweep(&world).await, 0, "another tag has not finished");
+        finish(&a, "y").await;
+        world.clock.advance(DAY);
+        assert_eq!(sweep(&world).await, 1);
+        assert_eq!(world.records("plimsoll.states.").await, []);
+        assert_eq!(code(a.set_state(at("x", 1)).await), "job_deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_has_a_time_of_its_own_goes_by_that() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let short = jobs.join("short", 0, 1).retain(DAY).await.unwrap();
+        let long = jobs.join("long", 0, 1).retain(DAY * 9).await.unwrap();
+        let none = jobs.join("none", 0, 1).await.unwrap();
+        for manager in [&short, &long, &none] {
+            finish(manager, "x").await;
+        }
+        world.clock.advance(DAY * 2);
+        // By default, jobs are kept.
+        let pass = world.sweeper(90).pass_all().await;
+        assert_eq!((pass.jobs, pass.states), (1, 1));
+        assert!(
+            jobs.get("short")
+                .await
+                .unwrap()
+                .unwrap()
+                .deleted_at
+                .is_some()
+        );
+        assert_eq!(sweep(&world).await, 1);
+        assert!(
+            jobs.get("none")
+                .await
+                .unwrap()
+                .unwrap()
+                .deleted_at
+                .is_some()
+        );
+        assert_eq!(jobs.get("long").await.unwrap().unwrap().deleted_at, None);
+    }
+}
+
+#[tokio::test]
+async fn the_time_is_stored_with_the_namespace() {
+    for world in worlds().await {
+        let process = world.process(1);
+        let manager = process.jobs.join("import", 0, 1).await.unwrap();
+        finish(&manager, "x").await;
+        world.clock.advance(DAY);
+        let retention = process.engine.retention();
+        retention.set(&after(DAY)).await.unwrap();
+        assert_eq!(retention.get().await.unwrap(), Some(after(DAY)));
+        assert_eq!(world.sweeper(90).pass_all().await.jobs, 1);
+        let century = after(DAY * 365 * 101);
+        let refused = retention.set(&century).await.unwrap_err().to_string();
+        assert!(refused.contains("jobs: "), "{refused}");
+    }
+}
+
+/// Between any two calls of the sweeper, somebody writes: that job stays, and so does what was written.
+#[tokio::test]
+async fn a_job_that_goes_on_meanwhile_is_kept() {
+    let mut reopened = 0;
+    for method in [Method::Scan, Method::Commit] {
+        for skip in 0..4 {
+            for world in worlds().await {
+                let jobs = world.process(1).jobs;
+                let manager = jobs.join("import", 0, 1).await.unwrap();
+                finish(&manager, "x").await;
+                world.clock.advance(DAY);
+                let process = world.process(2);
+                let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
+                process.spy.hold(method);
+                let sweeping = spawn(async move { sweeper.pass_all().await });
+                for n in 0..=skip {
+                    while process.spy.calls(method) <= n && !sweeping.is_finished() {
+                        tokio::task::yield_now().await;
+                    }
+                    if n < skip {
+                        process.spy.let_go();
+                        process.spy.hold(method);
+                    }
+                }
+                let job = world.job("import").await.unwrap();
+                reopened += usize::from(text(&job, "closing").is_some());
+                let written = manager.set_state(at("x", 1)).await;
+                process.spy.let_go();
+                let pass = sweeping.await.unwrap();
+                assert_eq!(pass.troubles, []);
+                match written {
+                    Ok(_) => {
+                        assert_eq!(pass.jobs, 0);
+                        assert!(world.state("import", 0, "x").await.is_some());
+                        manager.set_state(at("x", 2)).await.unwrap();
+                    }
+                    Err(error) => {
+                        assert_eq!(error.code(), "job_deleted");
+                        assert_eq!(pass.jobs, 1);
+                        assert_eq!(world.records("plimsoll.states.").await, []);
+                    }
+                }
+            }
+        }
+    }
+    assert!(reopened >= 2, "nobody came while it was closing");
+}
+
+/// What keeps a job is remembered, and one call tells for all jobs that it still does.
+#[tokio::test]
+async fn jobs_that_go_on_cost_a_leader_two_reads_a_page() {
+    let world = in_memory();
+    let jobs = world.process(1).jobs;
+    for n in 0..50 {
+        let manager = jobs.join(format!("job-{n}"), 0, 1).await.unwrap();
+        finish(&manager, "a").await;
+        manager.set_state(at("b", 1)).await.unwrap();
+    }
+    world.clock.advance(DAY);
+    let process = world.process(2);
+    let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
+    let running = spawn(sweeper.run());
+    let scans = async |minutes: u32| {
+        let before = process.spy.calls(Method::Scan);
+        for _ in 0..minutes * 60 {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            world.clock.advance(Duration::from_secs(1));
+        }
+        process.spy.calls(Method::Scan) - before
+    };
+    // The registry is scanned twice a minute, the list of jobs once, each job once at first.
+    let first = scans(2).await;
+    assert!(first >= 50, "{first}");
+    let later = scans(10).await;
+    assert!(later <= 10 * 3 + 3, "{later}");
+    let manager = jobs.join("job-7", 0, 1).await.unwrap();
+    finish(&manager, "b").await;
+    world.clock.advance(DAY);
+    scans(2).await;
+    assert!(
+        jobs.get("job-7")
+            .await
+            .unwrap()
+            .unwrap()
+            .deleted_at
+            .is_some()
+    );
+    assert_eq!(jobs.get("job-8").await.unwrap().unwrap().deleted_at, None);
+    running.abort();
+}
