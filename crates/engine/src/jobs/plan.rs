@@ -35,12 +35,11 @@ pub(super) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdi
     events.push(Event { id, version });
     let surplus = events.len().saturating_sub(EVENTS_KEPT);
     events.drain(..surplus);
-    let version_after = Some(version);
-    let after = Last {
-        version: version_after,
+    let last = Last {
+        version: Some(version),
         events,
     };
-    (Verdict::Write(version), after)
+    (Verdict::Write(version), last)
 }
 
 /// Makes commits for states, one after another. Each is bound to the one before: if that is refused, so are
@@ -116,5 +115,56 @@ impl<'a> Planner<'a> {
             event_id,
         ));
         Ok(commit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(version: Option<u64>, events: &[(&str, u64)]) -> Result<Last, Invalid> {
+        let events = events.iter().map(|(id, version)| {
+            let (id, version) = (Name::new(id)?, *version);
+            Ok(Event { id, version })
+        });
+        let events = events.collect::<Result<_, Invalid>>()?;
+        Ok(Last { version, events })
+    }
+
+    #[test]
+    fn versions_begin_after_the_floor_and_grow_by_one() -> Result<(), Invalid> {
+        let id = Name::new("e")?;
+        for floor in [0, 7] {
+            let (verdict, after) = decide(None, floor, &id);
+            assert_eq!(verdict, Verdict::Write(floor + 1));
+            assert_eq!(after, last(Some(floor + 1), &[("e", floor + 1)])?);
+            for version in [1, 41] {
+                let before = last(Some(version), &[("d", version)])?;
+                let (verdict, after) = decide(Some(&before), floor, &id);
+                assert_eq!(verdict, Verdict::Write(version + 1));
+                let events = [("d", version), ("e", version + 1)];
+                assert_eq!(after, last(Some(version + 1), &events)?);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn each_of_the_last_sixteen_events_is_a_repeat_and_no_other() -> Result<(), Invalid> {
+        let mut before = Last::default();
+        for n in 1..=40 {
+            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
+            assert_eq!(verdict, Verdict::Write(n));
+            before = after;
+        }
+        for n in 1..=41 {
+            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
+            if (25..=40).contains(&n) {
+                assert_eq!((verdict, after), (Verdict::Repeat(n), before.clone()));
+            } else {
+                assert_eq!(verdict, Verdict::Write(41), "{n}");
+            }
+        }
+        Ok(())
     }
 }

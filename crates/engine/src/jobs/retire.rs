@@ -88,14 +88,14 @@ enum Next {
 }
 
 impl Walk {
-    fn new(keys: Keys, job: Job, age: Duration) -> Box<Self> {
-        Box::new(Self {
+    fn new(keys: Keys, job: Job, age: Duration) -> Self {
+        Self {
             keys,
             job,
             age,
             cursor: None,
             seen: Vec::new(),
-        })
+        }
     }
 
     /// Takes in a page of states.
@@ -193,7 +193,8 @@ impl Jobs {
         if !walks.is_empty() {
             let now = self.now(now).await?;
             let walks = self.not_kept(walks, &rounds.witnesses, now).await?;
-            rounds.chores.extend(walks.into_iter().map(Chore::Walk));
+            let walks = walks.into_iter().map(Box::new);
+            rounds.chores.extend(walks.map(Chore::Walk));
         }
         Ok(())
     }
@@ -201,15 +202,15 @@ impl Jobs {
     /// Those that are not kept by what kept them the last time.
     async fn not_kept(
         &self,
-        mut walks: Vec<Box<Walk>>,
+        mut walks: Vec<Walk>,
         witnesses: &BTreeMap<Name, Witness>,
         now: Timestamp,
-    ) -> Result<Vec<Box<Walk>>> {
+    ) -> Result<Vec<Walk>> {
         let witness = |walk: &Walk| match witnesses.get(&walk.keys.name) {
             Some(Witness::State(key)) => Some(key.clone()),
             Some(Witness::Missing(_)) | None => None,
         };
-        let keys: Vec<Key> = walks.iter().filter_map(|walk| witness(walk)).collect();
+        let keys: Vec<Key> = walks.iter().filter_map(&witness).collect();
         if keys.is_empty() {
             return Ok(walks);
         }
@@ -305,7 +306,7 @@ impl Jobs {
                     retired.jobs += 1;
                     Chore::Remove(keys)
                 }
-                Phase::Open | Phase::Closing => Chore::Walk(Walk::new(keys, job, age)),
+                Phase::Open | Phase::Closing => Chore::Walk(Box::new(Walk::new(keys, job, age))),
             });
         }
         Ok(())
@@ -337,5 +338,44 @@ impl Rounds {
         if self.witnesses.len() < WITNESSES_MAX || self.witnesses.contains_key(job) {
             self.witnesses.insert(job.clone(), witness);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::record::fields;
+    use plimsoll_core::{Invalid, Revision};
+
+    use super::*;
+
+    #[test]
+    fn only_a_state_that_has_been_finished_for_long_enough_does_not_keep_its_job()
+    -> Result<(), Invalid> {
+        let now = Timestamp::from_micros(1_000)?;
+        let statuses = [
+            "0",
+            "1",
+            "-1",
+            "2147483646",
+            "2147483647",
+            "2147483648",
+            "x",
+            "",
+        ];
+        for status in statuses {
+            for micros in [0, 899, 900, 901, 1_000, 2_000] {
+                let state = Record {
+                    key: Key::new("plimsoll.states.import.0-a")?,
+                    fields: fields([("status", status)])?,
+                    revision: Revision::new(1),
+                    modified_at: Timestamp::from_micros(micros)?,
+                    expires_at: None,
+                };
+                let over = status == "2147483647" && micros <= 900;
+                let kept = keeps(&state, now, Duration::from_micros(100));
+                assert_eq!(kept, !over, "{status} at {micros}");
+            }
+        }
+        Ok(())
     }
 }

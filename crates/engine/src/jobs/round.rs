@@ -216,3 +216,60 @@ fn written(receipt: Receipt) -> Result<Record> {
 fn unanswered() -> Error {
     Error::Corrupt("the store did not answer what was asked".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use plimsoll_core::{Invalid, Name, Revision, Timestamp};
+
+    use super::*;
+    use crate::jobs::JobInfo;
+
+    fn job(generation: u64, created_at: Timestamp, phase: Phase) -> Result<Job, Invalid> {
+        let info = JobInfo {
+            name: Name::new("import")?,
+            partitions: 1,
+            created_at,
+            generation,
+            deleted_at: None,
+            retain: None,
+            about: BTreeMap::new(),
+        };
+        let revision = Revision::new(1);
+        let (floor, expires) = (0, false);
+        Ok(Job {
+            info,
+            phase,
+            floor,
+            revision,
+            expires,
+        })
+    }
+
+    #[test]
+    fn only_who_belongs_to_the_life_of_a_job_that_was_not_deleted_goes_on() -> Result<(), Invalid> {
+        let at = |micros| Timestamp::from_micros(micros);
+        let mine = Life {
+            generation: 2,
+            created_at: at(5)?,
+        };
+        assert_eq!(go_on(None, &mine), GoOn::Not);
+        let phases = [
+            (Phase::Open, GoOn::Now),
+            (Phase::Closing, GoOn::Reopen),
+            (Phase::Deleted, GoOn::Not),
+        ];
+        for (phase, expected) in phases {
+            for generation in 1..=3 {
+                for micros in 4..=6 {
+                    let job = job(generation, at(micros)?, phase)?;
+                    let same = (generation, micros) == (2, 5);
+                    let expected = if same { expected } else { GoOn::Not };
+                    assert_eq!(go_on(Some(&job), &mine), expected);
+                }
+            }
+        }
+        Ok(())
+    }
+}

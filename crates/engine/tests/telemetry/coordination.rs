@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use plimsoll_core::decorate::{Decorated, Fault, FaultPlan, Faults, Method};
 use plimsoll_core::task::{Status, Task};
 use plimsoll_engine::archive::{Sink, SinkError};
+use plimsoll_engine::jobs::NewState;
 use plimsoll_engine::telemetry::Sampler;
 use plimsoll_engine::testing::Kit;
 use plimsoll_engine::worker::Worker;
@@ -26,6 +27,34 @@ async fn beside<T>(others: impl Future, test: impl Future<Output = T>) -> T {
         _ = others => panic!("the others ended"),
         answer = test => answer,
     }
+}
+
+#[test]
+fn states_of_jobs_are_counted_with_how_long_they_took() {
+    let figures = Figures::of(async |_| {
+        let kit = Kit::new();
+        let clock = kit.engine().clock().clone();
+        let plan = FaultPlan::none();
+        let faults = Faults::new(plan.clone(), clock.clone());
+        let store = Arc::new(Decorated::new(kit.engine().store().clone(), faults));
+        let engine = Engine::with(store, clock, kit.engine().ids().clone());
+        let jobs = engine.jobs();
+        let manager = jobs.join("import", 0, 1).await.unwrap();
+        let state = || NewState::new("ingest", 1).unwrap();
+        manager.set_state(state()).await.unwrap();
+        plan.next(Method::Commit, Fault::Delay(secs(2)));
+        let late = manager.set_state(state());
+        let (late, ()) = tokio::join!(late, kit.pass(secs(5)));
+        late.unwrap();
+        jobs.delete("import").await.unwrap();
+        assert!(manager.set_state(state()).await.is_err());
+    });
+    let took = figures.samples("plimsoll_state_write_duration_seconds");
+    assert_eq!(took, [0.0, 2.0]);
+    let errors = figures.by_label("plimsoll_state_write_errors_total");
+    let errors: Vec<_> = errors.into_iter().collect();
+    let conflict = "plimsoll_state_write_errors_total{kind=conflict}";
+    assert_eq!(errors, [(conflict.to_owned(), 1.0)]);
 }
 
 /// A worker that the registry knows of.

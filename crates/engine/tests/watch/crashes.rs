@@ -199,8 +199,8 @@ async fn a_crash_between_any_two_calls_leaves_nothing_half_done() {
             crashes += 1;
         }
     }
-    // Due, its two commits, ping and scan, the mark, two lists and their commits, compact.
-    assert_eq!(crashes, 2 * 11);
+    // Due, its two commits, ping and scan, the mark, two lists and their commits, jobs, compact.
+    assert_eq!(crashes, 2 * 12);
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn a_crash_loses_nothing_that_goes_to_a_sink() {
             crashes += 1;
         }
     }
-    assert_eq!(crashes, 2 * 11);
+    assert_eq!(crashes, 2 * 12);
     // At least once is not exactly once.
     assert!(twice > 0);
 }
