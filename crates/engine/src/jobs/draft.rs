@@ -70,7 +70,7 @@ impl Draft {
         })
     }
 
-    /// About how many bytes it takes.
+    /// About how many bytes it takes, with an eighth of what the rest may take.
     pub(super) fn size(&self) -> usize {
         let payload = self.payload.as_ref().map_or(0, Bytes::len);
         self.message.len() + payload + REST_BYTES_MAX / 8

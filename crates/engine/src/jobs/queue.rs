@@ -117,7 +117,8 @@ impl Driver {
     fn next(&mut self) -> Option<VecDeque<Call>> {
         let limits = self.0.jobs.engine.store().limits();
         let count_max = CALL_STATES_MAX.min(limits.commits_max);
-        let bytes_max = CALL_BYTES_MAX.min(limits.call_bytes_max);
+        // A state may take several times as many as it is taken for.
+        let bytes_max = CALL_BYTES_MAX.min(limits.call_bytes_max / 8);
         let mut queue = self.0.queue();
         let batch = queue.next(count_max, bytes_max);
         queue.driven = !batch.is_empty();

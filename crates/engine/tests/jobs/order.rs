@@ -142,3 +142,21 @@ async fn a_write_that_fails_for_good_does_not_stop_those_behind_it() {
     assert_eq!(manager.set_state(at("a", 2)).await.unwrap().version, 2);
     assert_eq!(written(&world).await, [0, 2]);
 }
+
+#[test]
+fn a_manager_whose_runtime_has_ended_says_so() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    };
+    let world = in_memory();
+    let ended = runtime();
+    let manager = ended.block_on(async { world.process(1).jobs.join("import", 0, 1).await });
+    let manager = manager.unwrap();
+    drop(ended);
+    for _ in 0..2 {
+        let answer = runtime().block_on(manager.set_state(at("a", 1)));
+        assert_eq!(answer.unwrap_err().kind(), "unavailable");
+    }
+}

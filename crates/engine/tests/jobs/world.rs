@@ -197,12 +197,14 @@ pub(crate) fn spawn<T: Send + 'static>(
     tokio::spawn(future)
 }
 
+type Gate = (Method, Arc<Semaphore>);
+
 /// Counts calls, and holds back those of a method when asked to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spy {
     calls: Arc<Mutex<BTreeMap<Method, u64>>>,
     commits: Arc<Mutex<Vec<usize>>>,
-    gate: Arc<Mutex<Option<(Method, Arc<Semaphore>)>>>,
+    gate: Arc<Mutex<Option<Gate>>>,
 }
 
 impl Spy {
