@@ -125,3 +125,21 @@ async fn a_state_that_cannot_be_read_keeps_nothing_from_the_others() {
         assert_eq!(b.unwrap().version, 1);
     }
 }
+
+/// What is known of the second is not taken for the answer to the first.
+#[tokio::test]
+async fn a_refused_write_and_a_repeated_one_behind_it_have_their_own_answers() {
+    for world in worlds().await {
+        let process = world.process(1);
+        let slow = process.jobs.join("import", 0, 1).await.unwrap();
+        let fast = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+        let first = || at("a", 1).event_id("first").unwrap();
+        slow.set_state(first()).await.unwrap();
+        fast.set_state(at("a", 100)).await.unwrap();
+        let calls = [at("a", 2), first()].map(|state| slow.set_state(state));
+        let answers = join_all(calls).await.into_iter();
+        let answers = answers.map(|answer| answer.unwrap());
+        let answers = answers.map(|written| (written.version, written.repeated));
+        assert_eq!(answers.collect::<Vec<_>>(), [(3, false), (1, true)]);
+    }
+}

@@ -193,3 +193,37 @@ async fn states_that_wait_when_the_job_is_deleted_are_all_refused() {
         assert_eq!(code(answer), "job_deleted");
     }
 }
+
+/// One who deletes is held up between any two commits, until the job is there again.
+#[tokio::test]
+async fn a_removal_that_comes_late_takes_nothing_from_the_next_life() {
+    for held_up in 1..3 {
+        for world in worlds().await {
+            let process = world.process(1);
+            let old = process.jobs.join("import", 0, 1).await.unwrap();
+            old.set_state(at("a", 1)).await.unwrap();
+            let before = process.spy.calls(Method::Commit);
+            process.spy.hold(Method::Commit);
+            let late = spawn({
+                let jobs = process.jobs.clone();
+                async move { jobs.delete("import").await }
+            });
+            for n in 0..=held_up {
+                while process.spy.calls(Method::Commit) <= before + n {
+                    tokio::task::yield_now().await;
+                }
+                if n < held_up {
+                    process.spy.let_go();
+                    process.spy.hold(Method::Commit);
+                }
+            }
+            let new = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+            assert_eq!(new.set_state(at("a", 2)).await.unwrap().version, 2);
+            process.spy.let_go();
+            assert!(late.await.unwrap().unwrap());
+            assert!(world.state("import", 0, "a").await.is_some(), "{held_up}");
+            assert_eq!(world.job("import").await.unwrap().expires_at, None);
+            assert_eq!(new.set_state(at("a", 3)).await.unwrap().version, 3);
+        }
+    }
+}

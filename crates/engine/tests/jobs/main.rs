@@ -12,5 +12,4 @@ mod lost_replies;
 mod order;
 mod retention;
 mod setting;
-mod told;
 mod world;

@@ -74,6 +74,23 @@ async fn what_waits_is_sent_in_one_call() {
 }
 
 #[tokio::test]
+async fn a_manager_reads_its_partition_once_and_is_not_refused_then() {
+    let world = in_memory();
+    let manager = world.process(1).jobs.join("import", 0, 1).await.unwrap();
+    for tag in ["a", "b"] {
+        manager.set_state(at(tag, 1)).await.unwrap();
+    }
+    let restarted = world.process(2);
+    let manager = restarted.jobs.join("import", 0, 1).await.unwrap();
+    for tag in ["a", "b", "c"] {
+        manager.set_state(at(tag, 2)).await.unwrap();
+    }
+    let calls = [Method::Scan, Method::Get, Method::Commit];
+    let calls = calls.map(|method| restarted.spy.calls(method));
+    assert_eq!(calls, [1, 1, 3]);
+}
+
+#[tokio::test]
 async fn calls_are_bounded_by_what_the_store_takes() {
     let limits = Limits {
         commits_max: 10,

@@ -124,8 +124,10 @@ async fn a_job_that_goes_on_meanwhile_is_kept() {
                     }
                 }
                 let job = world.job("import").await.unwrap();
-                reopened += usize::from(text(&job, "closing").is_some());
+                let closing = text(&job, "closing").is_some();
+                reopened += usize::from(closing);
                 let written = manager.set_state(at("x", 1)).await;
+                assert!(written.is_ok() || !closing);
                 process.spy.let_go();
                 let pass = sweeping.await.unwrap();
                 assert_eq!(pass.troubles, []);
@@ -145,6 +147,39 @@ async fn a_job_that_goes_on_meanwhile_is_kept() {
         }
     }
     assert!(reopened >= 2, "nobody came while it was closing");
+}
+
+#[tokio::test]
+async fn whoever_joins_or_describes_a_job_that_is_closing_opens_it_again() {
+    for joins in [true, false] {
+        for world in worlds().await {
+            let jobs = world.process(1).jobs;
+            let manager = jobs.join("import", 0, 1).await.unwrap();
+            finish(&manager, "x").await;
+            world.clock.advance(DAY);
+            let process = world.process(2);
+            let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
+            process.spy.hold(Method::Commit);
+            let sweeping = spawn(async move { sweeper.pass_all().await });
+            let commits = async |count| {
+                while process.spy.calls(Method::Commit) < count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            commits(1).await;
+            process.spy.let_go();
+            process.spy.hold(Method::Commit);
+            commits(2).await;
+            assert!(text(&world.job("import").await.unwrap(), "closing").is_some());
+            match joins {
+                true => assert!(!jobs.join("import", 0, 1).await.unwrap().created()),
+                false => assert!(manager.describe([("a", "1")]).await.unwrap()),
+            }
+            process.spy.let_go();
+            assert_eq!(sweeping.await.unwrap().jobs, 0);
+            assert_eq!(manager.set_state(at("x", 1)).await.unwrap().version, 2);
+        }
+    }
 }
 
 /// What keeps a job is remembered, and one call tells for all jobs that it still does.

@@ -1,4 +1,4 @@
-//! Spans of attempts and their phases, and the traces they belong to. In a process of its own: a
+//! Spans of attempts and their phases, the traces they belong to, and lines about states. In a process of its own: a
 //! place in the code that is first passed while nobody listens may stay silent for those who come.
 
 // A failed assertion is how a test fails.
@@ -6,4 +6,5 @@
 
 mod propagation;
 mod spans;
+mod states;
 mod watched;
