@@ -190,13 +190,13 @@ async fn ten_idle_workers_ask_little_of_the_store() {
     // when its term would be over: at most four times each.
     let asked = calls(Method::Commit) - 60 - 4;
     assert!(asked <= 9 * 4, "{asked} asked to lead");
-    // What was stored to be kept is read twice: to archive and to remove.
-    assert_eq!(calls(Method::Get), asked + 2, "who leads, and until when");
-    // It looks twice for workers that nobody has heard of, and once for what was kept long enough: to
-    // be archived, in each way to end, or to be removed.
-    assert_eq!((calls(Method::Ping), calls(Method::Scan)), (2, 2));
+    // What was stored to be kept is read three times: to archive, for jobs, and to remove.
+    assert_eq!(calls(Method::Get), asked + 3, "who leads, and until when");
+    // It looks twice for workers that nobody has heard of, and once for what was kept long enough: jobs,
+    // and tasks to be archived, in each way to end, or to be removed.
+    assert_eq!((calls(Method::Ping), calls(Method::Scan)), (2, 3));
     assert_eq!((calls(Method::List), calls(Method::Compact)), (3, 1));
-    let counted = looks + sweeps + 64 + 2 * asked + 2 + 4 + 4;
+    let counted = looks + sweeps + 64 + 2 * asked + 3 + 5 + 4;
     assert_eq!(bench.calls.all(), counted);
     assert!(counted <= 250, "{counted} calls");
 }
