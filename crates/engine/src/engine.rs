@@ -11,8 +11,8 @@ use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
-use crate::history::{Feeds, History, Tail};
-use crate::jobs::{Jobs, Readers};
+use crate::history::{Feeds, History, Reconnect, Tail};
+use crate::jobs::{Jobs, Views};
 use crate::locks::{Locks, Room};
 use crate::records::Records;
 use crate::registry::Workers;
@@ -43,11 +43,12 @@ pub struct Engine {
     waiting: Arc<Waiting>,
     /// What of it is watched.
     feeds: Arc<Feeds>,
+    /// The job states that are read in this process.
+    views: Arc<Views>,
+    reconnect: Reconnect,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
-    /// Who in this process reads jobs.
-    readers: Arc<Readers>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -70,8 +71,9 @@ impl Engine {
             clock,
             ids,
             waiting: Arc::default(),
+            views: Arc::default(),
+            reconnect: Reconnect::default(),
             lifecycles: Arc::default(),
-            readers: Arc::default(),
             telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
     }
@@ -198,6 +200,13 @@ impl Engine {
         self
     }
 
+    /// With this patience of those who read job states from now on.
+    pub fn reconnecting(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
+        self.views = Arc::default();
+        self
+    }
+
     /// With this to carry traces over in its tasks, instead of what the process has installed.
     pub fn propagation(mut self, propagation: Arc<dyn Propagation>) -> Self {
         self.telemetry = Arc::new(self.telemetry.with_propagation(propagation));
@@ -228,6 +237,7 @@ impl Engine {
         });
         self.waiting = Arc::default();
         self.feeds = Arc::default();
+        self.views = Arc::default();
         self
     }
 
@@ -238,10 +248,6 @@ impl Engine {
 
     pub(crate) fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
-    }
-
-    pub(crate) fn readers(&self) -> &Readers {
-        &self.readers
     }
 
     pub(crate) fn room(&self) -> &Arc<Room> {
@@ -258,6 +264,14 @@ impl Engine {
 
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {
         &self.feeds
+    }
+
+    pub(crate) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    pub(crate) fn reconnect(&self) -> Reconnect {
+        self.reconnect
     }
 
     /// The store.

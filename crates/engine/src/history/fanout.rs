@@ -199,12 +199,6 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
         self.next = kept.first + read as u64;
         true
     }
-
-    /// How many events are kept that it has not taken yet.
-    pub(crate) fn waiting(&self) -> usize {
-        let kept = self.fanout.kept();
-        usize::try_from(kept.next().saturating_sub(self.next)).unwrap_or(usize::MAX)
-    }
 }
 
 impl<P, T, E> Drop for Reader<P, T, E> {

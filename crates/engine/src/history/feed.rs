@@ -4,10 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use plimsoll_core::change::{Entry, Interest};
+use plimsoll_core::clock::Clock;
 use plimsoll_core::{Error, Position};
 use tokio::sync::watch;
 
-use super::{Fanout, Follower, Following, POLL, Place, Reconnect, Seen, Told, placed};
+use super::{
+    Bears, Fanout, Follower, Following, POLL, Patience, Place, Reconnect, Seen, Told, placed,
+};
 use crate::Engine;
 
 /// How many changes are kept for those who read slowly, before they have to read the store.
@@ -32,6 +35,8 @@ pub(super) struct Followed {
 pub(super) struct Feed {
     interest: Interest,
     reconnect: Reconnect,
+    patience: Mutex<Patience>,
+    clock: Arc<dyn Clock>,
     /// What is told, once it has begun.
     changes: watch::Sender<Option<Begun>>,
 }
@@ -62,6 +67,8 @@ impl Feeds {
         let feed = Arc::new(Feed {
             interest: interest.clone(),
             reconnect,
+            patience: Mutex::default(),
+            clock: engine.clock().clone(),
             changes: watch::Sender::new(None),
         });
         let followed = Arc::new(Followed {
@@ -87,6 +94,10 @@ impl Feed {
             .ok()
             .and_then(|begun| begun.clone())
             .unwrap_or(Begun::Over(Error::Closed))
+    }
+
+    fn patience(&self) -> MutexGuard<'_, Patience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
@@ -136,15 +147,18 @@ impl Follower for Feed {
 
     fn gone(&self) {}
 
-    fn failing(&self, failures: u32, error: &Error) -> Option<Duration> {
-        let wait = self.reconnect.wait(failures);
-        if wait.is_none() {
+    fn failing(&self, _: u32, error: &Error) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        let bears = self.patience().failed(&self.reconnect, now);
+        if let Bears::No(_) = bears {
             self.end(error);
         }
-        wait
+        bears.wait()
     }
 
-    fn back(&self) {}
+    fn back(&self) {
+        self.patience().restore();
+    }
 
     fn over(&self, error: Option<&Error>) {
         self.end(error.unwrap_or(&Error::Closed));

@@ -18,5 +18,6 @@ pub(crate) use feed::Feeds;
 pub(crate) use place::{Part, newest, placed, read};
 pub use place::{Place, Seen};
 pub use reconnect::Reconnect;
+pub(crate) use reconnect::{Bears, Patience};
 pub(crate) use tail::{Follower, Following, POLL, Tail};
 pub use watch::{History, Watch};

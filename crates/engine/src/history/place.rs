@@ -120,8 +120,6 @@ pub(crate) struct Part {
     pub(crate) changes: Vec<Seen>,
     /// Everything up to here was read.
     pub(crate) upto: Place,
-    /// Whether there is more to read now.
-    pub(crate) more: bool,
 }
 
 /// Reads what comes after a place, about as many changes as asked.
@@ -141,7 +139,6 @@ pub(crate) async fn read(
     Ok(Part {
         changes: placed(&page.entries, interest, after),
         upto: Place::after(page.next).max(after),
-        more: page.more,
     })
 }
 

@@ -38,7 +38,7 @@ pub struct History {
 
 impl History {
     pub(crate) fn new(engine: Engine) -> Self {
-        let reconnect = Reconnect::default();
+        let reconnect = engine.reconnect();
         Self { engine, reconnect }
     }
 

@@ -1,13 +1,14 @@
 //! One partition of a job, which says how far it is.
 
 use std::collections::BTreeMap;
-use std::error::Error as StdError;
+use std::error;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Commit, Merge, Write};
-use plimsoll_core::{Name, Result};
+use plimsoll_core::{Error, Name, Result};
+use tokio::sync::{Notify, watch};
 
 use super::coded::status_of;
 use super::contest::Contest;
@@ -17,7 +18,11 @@ use super::join::Joined;
 use super::known::Known;
 use super::queue::Queue;
 use super::stored::Keys;
-use super::{FINISHED, Jobs, NewState, STARTED, WARNING};
+use super::view::View;
+use super::{
+    Barrier, FINISHED, Jobs, NewState, Progress, STARTED, Scope, State, SubscribeOptions,
+    Subscription, WARNING,
+};
 use crate::locks::refused_by;
 use crate::spawn::Spawner;
 use crate::telemetry::Quota;
@@ -72,12 +77,21 @@ pub(super) struct Inner {
     /// What is known of its states; `None`: nothing yet, or nothing any more.
     pub(super) known: Mutex<Option<Known>>,
     pub(super) quota: Mutex<Quota>,
+    /// Nothing waits to be written.
+    pub(super) idle: Notify,
+    view: Arc<View>,
+    /// Its subscriptions are over.
+    over: Arc<watch::Sender<bool>>,
 }
 
 impl Manager {
     /// Must be called inside a runtime.
     pub(super) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
+        let view = View::new(jobs.engine.clone(), keys.clone());
         Self(Arc::new(Inner {
+            view: Arc::new(view),
+            over: Arc::new(watch::Sender::new(false)),
+            idle: Notify::new(),
             jobs,
             keys,
             partition,
@@ -163,7 +177,7 @@ impl Manager {
     /// ```
     pub fn set_error(
         &self,
-        error: &(dyn StdError + 'static),
+        error: &(dyn error::Error + 'static),
         mut state: NewState,
     ) -> impl Future<Output = Result<Written>> + Send + use<> {
         state.message = format!("🔴 {error}");
@@ -184,6 +198,70 @@ impl Manager {
         state.status = WARNING;
         state.message = format!("🟡 {warning}");
         self.set_state(state)
+    }
+
+    /// The state that speaks for a scope: the one with the lowest status, and of several the one of the
+    /// lowest partition. In a tag, a partition that has not said anything counts as not started; in the
+    /// whole job, one without any state.
+    ///
+    /// It is read from memory: what this process has written is in it, what others have written gets there
+    /// with the history. The first read of a job loads its states.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, jobs::{NewState, Scope}};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+    /// let manager = jobs.join("import-7", 0, 2).await?;
+    /// manager.set_state(NewState::new("ingest", 40)?).await?;
+    /// let ingest = manager.get_state(&Scope::all().tag("ingest")?).await?;
+    /// assert_eq!((ingest.partition, ingest.status), (1, 0), "it has not begun yet");
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn get_state(&self, scope: &Scope) -> Result<State> {
+        self.view()?.get_state(scope).await
+    }
+
+    /// The states of a scope that exist, in the order of partitions and tags.
+    pub async fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
+        self.view()?.states(scope).await
+    }
+
+    /// How far each tag is that somebody has said something of.
+    pub async fn progress(&self) -> Result<Vec<Progress>> {
+        self.view()?.progress().await
+    }
+
+    /// Waits until reads show everything that was acknowledged before this call.
+    pub async fn refresh(&self) -> Result<()> {
+        self.view()?.refresh().await
+    }
+
+    /// The states of a scope that exist, and every change from then on. It goes on without this manager,
+    /// unless that is [closed](Self::close).
+    pub async fn subscribe(&self, scope: Scope, options: SubscribeOptions) -> Result<Subscription> {
+        let subscription = self.view()?.subscribe(scope, options).await?;
+        Ok(subscription.until(self.0.over.clone()))
+    }
+
+    /// Waits until all partitions have at least this status at a tag.
+    pub fn barrier(&self, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
+        self.view()?.barrier(tag, status)
+    }
+
+    /// Waits until everything that was set is written, and ends the subscriptions of this manager and its
+    /// clones. Whatever is asked of them afterwards is `closed`. The store stays open: it belongs to the engine.
+    pub async fn close(&self) {
+        self.0.drain().await;
+        self.0.over.send_replace(true);
+    }
+
+    fn view(&self) -> Result<&Arc<View>> {
+        match self.0.is_closed() {
+            true => Err(Error::Closed),
+            false => Ok(&self.0.view),
+        }
     }
 
     /// Says something about the job, besides what is said of it already. Only partition 0 does that; for

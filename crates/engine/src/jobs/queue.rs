@@ -28,6 +28,8 @@ pub(super) struct Queue {
     bytes: usize,
     /// Whether a task is there that sends them.
     driven: bool,
+    /// Takes no more.
+    closed: bool,
 }
 
 /// A state that waits.
@@ -55,6 +57,9 @@ impl Inner {
             reply,
         };
         let mut queue = self.queue();
+        if queue.closed {
+            return Err(Error::Closed);
+        }
         let bytes = queue.bytes + call.draft.size();
         if queue.calls.len() >= WAITING_MAX || bytes > WAITING_BYTES_MAX {
             let waiting = queue.calls.len();
@@ -77,6 +82,25 @@ impl Inner {
                 Err(unavailable(Applied::Unknown, cause.to_owned()))
             })
         })
+    }
+
+    /// Takes no more states, and waits until those that wait are written.
+    pub(super) async fn drain(&self) {
+        loop {
+            let idle = self.idle.notified();
+            {
+                let mut queue = self.queue();
+                queue.closed = true;
+                if !queue.driven {
+                    return;
+                }
+            }
+            idle.await;
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue().closed
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -123,6 +147,9 @@ impl Driver {
         let batch = queue.next(count_max, bytes_max);
         queue.driven = !batch.is_empty();
         self.1 = batch.is_empty();
+        if !queue.driven {
+            self.0.idle.notify_waiters();
+        }
         queue.driven.then_some(batch)
     }
 }
@@ -131,8 +158,13 @@ impl Drop for Driver {
     /// If the runtime ends, whoever waits must hear of it.
     fn drop(&mut self) {
         if !self.1 {
-            let abandoned = std::mem::take(&mut *self.0.queue());
+            let mut queue = self.0.queue();
+            let closed = queue.closed;
+            let abandoned = std::mem::take(&mut *queue);
+            queue.closed = closed;
+            drop(queue);
             drop(abandoned);
+            self.0.idle.notify_waiters();
         }
     }
 }

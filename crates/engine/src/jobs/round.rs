@@ -90,8 +90,8 @@ impl Inner {
                     match receipt.and_then(written) {
                         Ok(record) => {
                             known.learn(&self.keys, &record);
-                            let readers = self.jobs.engine.readers();
-                            readers.wrote(&self.keys.name, &record);
+                            let views = self.jobs.engine.views();
+                            views.wrote(&self.keys.name, &record);
                             let repeated = false;
                             Ok(Written { version, repeated })
                         }

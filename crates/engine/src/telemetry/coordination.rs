@@ -80,44 +80,6 @@ impl OfRecords {
     }
 }
 
-/// What writes of states record.
-#[derive(Debug)]
-pub(crate) struct OfStates {
-    written: Histogram,
-    errors: [(&'static str, Counter); 8],
-}
-
-impl OfStates {
-    pub(super) fn new() -> Self {
-        let kinds = [
-            "invalid",
-            "not_found",
-            "conflict",
-            "lease_lost",
-            "unavailable",
-            "unsupported",
-            "corrupt",
-            "closed",
-        ];
-        let errors = counters(table::STATE_WRITE_ERRORS, "kind", kinds);
-        let mut errors = errors.into_iter();
-        Self {
-            written: table::STATE_WRITE.with_histogram(Vec::new()),
-            errors: kinds.map(|kind| (kind, errors.next().unwrap_or_else(Counter::noop))),
-        }
-    }
-
-    /// A state was written that was set so long ago, or was not because of an error of this kind.
-    pub(crate) fn written(&self, took: Duration, error: Option<&'static str>) {
-        match error {
-            None => self.written.record(took),
-            Some(kind) => (self.errors.iter())
-                .filter(|(known, _)| *known == kind)
-                .for_each(|(_, counter)| counter.increment(1)),
-        }
-    }
-}
-
 /// Shows whether a sweeper leads.
 #[derive(Debug)]
 pub(crate) struct Leads(Gauge);

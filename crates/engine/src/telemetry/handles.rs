@@ -9,9 +9,10 @@ use plimsoll_core::store::{Commit, Compacted, Outcome, Receipt, Swept, Write};
 use plimsoll_core::task::Lane;
 
 use super::at_work::OfLane;
-use super::coordination::{OfLocks, OfRecords, OfStates};
+use super::coordination::{OfLocks, OfRecords};
 use super::labels::{Labels, OTHER, Told};
 use super::propagation::{self, Propagation};
+use super::states::OfStates;
 use super::table::{self, Metric};
 use super::written::{End, Fact, fact};
 

@@ -14,6 +14,7 @@ mod page;
 mod propagation;
 mod quota;
 mod sampler;
+mod states;
 mod table;
 mod written;
 

@@ -254,6 +254,48 @@ pub(super) const STATE_WRITE_ERRORS: Metric = Metric::counter(
     &["kind"],
     "States of jobs that were not written, or may not have been, by the kind of the error.",
 );
+pub(super) const STATE_CACHE_HITS: Metric = Metric::counter(
+    "plimsoll_state_cache_hits_total",
+    &[],
+    "Reads of job states that were answered from memory at once.",
+);
+pub(super) const STATE_CACHE_MISSES: Metric = Metric::counter(
+    "plimsoll_state_cache_misses_total",
+    &[],
+    "Reads of job states that had to wait until these were loaded.",
+);
+pub(super) const STATE_RECONNECTS: Metric = Metric::counter(
+    "plimsoll_state_listener_reconnects_total",
+    &[],
+    "Times that the history of a job could be read again after it could not be.",
+);
+pub(super) const STATE_REPLAY: Metric = Metric::seconds(
+    "plimsoll_state_replay_duration_seconds",
+    &[],
+    &WAITS,
+    "How long it took from subscribing to job states until a subscriber had taken all there were.",
+);
+pub(super) const STATE_DELIVERY: Metric = Metric::seconds(
+    "plimsoll_state_delivery_latency_seconds",
+    &[],
+    &WAITS,
+    "How long it took from when a job state was written until a subscriber took it.",
+);
+pub(super) const STATE_DROPS: Metric = Metric::counter(
+    "plimsoll_state_subscription_drops_total",
+    &[],
+    "Events that were ready for a subscriber of job states when it went away.",
+);
+pub(super) const STATE_DRIFT: Metric = Metric::counter(
+    "plimsoll_state_version_drift_total",
+    &[],
+    "Changes of job states that the store shows and its history has not told; there should be none.",
+);
+pub(super) const STATES_UNREADABLE: Metric = Metric::counter(
+    "plimsoll_states_unreadable_total",
+    &[],
+    "Stored job states that were met and cannot be read.",
+);
 pub(super) const SWEEPERS_LEADING: Metric = Metric::gauge(
     "plimsoll_sweepers_leading",
     &["namespace"],
@@ -339,6 +381,14 @@ pub const METRICS: &[Metric] = &[
     ARCHIVED,
     STATE_WRITE,
     STATE_WRITE_ERRORS,
+    STATE_CACHE_HITS,
+    STATE_CACHE_MISSES,
+    STATE_RECONNECTS,
+    STATE_REPLAY,
+    STATE_DELIVERY,
+    STATE_DROPS,
+    STATE_DRIFT,
+    STATES_UNREADABLE,
     SWEEPERS_LEADING,
     OLDEST_RUNNABLE,
     SAMPLES,

@@ -1,0 +1,355 @@
+//! The states of one job in this process, kept warm by the history: one for all who read them.
+//!
+//! From when it serves, what it holds is exactly what the history says up to a place. It folds what it is
+//! told and passes it on to subscribers under one lock, so that whoever takes a snapshot together with a
+//! reader misses nothing and gets nothing twice.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use plimsoll_core::change::{Change, Entry, Interest};
+use plimsoll_core::error::{Applied, Conflict, NotFound, Unavailable};
+use plimsoll_core::record::Record;
+use plimsoll_core::{Error, Position, Prefix, Result};
+use tokio::sync::Notify;
+use tracing::{error, warn};
+
+use super::fold::{Fold, News};
+use super::info::{self, Job, Life};
+use super::stored::Keys;
+use super::{Scope, State, load};
+use crate::Engine;
+use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
+use crate::spawn::Spawner;
+
+/// How many events are kept for those who are slow, and about how many bytes of them.
+const EVENTS_KEPT: usize = 1_024;
+const BYTES_KEPT: usize = 4 << 20;
+
+/// Reads what subscribers are told.
+pub(super) type Events = Reader<Place, Arc<State>, Error>;
+
+/// The states of one job.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) engine: Engine,
+    pub(super) keys: Arc<Keys>,
+    me: Weak<Self>,
+    /// Which changes have places.
+    pub(super) states: Interest,
+    inner: Mutex<Inner>,
+    events: Arc<Fanout<Place, Arc<State>, Error>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    phase: Phase,
+    /// Which load or refresh is the one that counts.
+    pub(super) epoch: u64,
+    /// Told up to here.
+    pub(super) upto: Place,
+    job: Option<Job>,
+    pub(super) fold: Fold,
+    patience: Patience,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Loading,
+    Serving,
+    Closed(Error),
+}
+
+impl Cache {
+    pub(super) fn new(engine: Engine, keys: Arc<Keys>) -> Arc<Self> {
+        let place = Place::after(Position::ZERO);
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            states: Interest::Records(keys.states.clone()),
+            inner: Mutex::new(Inner {
+                phase: Phase::Loading,
+                epoch: 0,
+                upto: place,
+                job: None,
+                fold: Fold::new(keys.clone()),
+                patience: Patience::default(),
+            }),
+            events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
+            changed: Notify::new(),
+            engine,
+            keys,
+        })
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.inner().phase, Phase::Closed(_))
+    }
+
+    /// Whether reads are answered at once.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.inner().phase, Phase::Serving)
+    }
+
+    /// Waits until there is an answer.
+    pub(super) async fn until<T>(&self, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Whatever changes from here on is not missed.
+            changed.as_mut().enable();
+            if let Some(answer) = look(&mut self.inner()) {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    /// Asks as soon as it serves, and until there is an answer.
+    pub(super) async fn ask<T>(
+        &self,
+        mut question: impl FnMut(&Inner) -> Option<Result<T>>,
+    ) -> Result<T> {
+        self.until(|inner| match &inner.phase {
+            Phase::Loading => None,
+            Phase::Serving => question(inner),
+            Phase::Closed(error) => Some(Err(error.clone())),
+        })
+        .await
+    }
+
+    /// What was told of a scope, and a reader of what is told from then on.
+    pub(super) async fn snapshot(&self, scope: &Scope) -> Result<(Vec<Arc<State>>, Events, Place)> {
+        self.ask(|inner| {
+            let read = || {
+                inner.fold.in_range(scope)?;
+                Ok((inner.fold.told(scope), self.events.reader(), inner.upto))
+            };
+            Some(read())
+        })
+        .await
+    }
+
+    /// Waits until everything is told that the store has acknowledged.
+    pub(super) async fn refresh(&self) -> Result<()> {
+        let newest = load::newest(self).await?;
+        self.engine.tail().look();
+        self.ask(|inner| (inner.upto >= newest).then_some(Ok(())))
+            .await
+    }
+
+    /// A record of a state was written in this process.
+    pub(super) fn wrote(&self, record: &Record) {
+        self.inner().fold.wrote(record);
+        self.changed.notify_waiters();
+    }
+
+    /// Serves from now on what it holds: it has been told everything up to its place.
+    pub(super) fn serve(&self, inner: &mut Inner) {
+        if let (Phase::Loading, Some(job)) = (&inner.phase, &inner.job) {
+            inner.fold.ready(job.info.partitions);
+            inner.phase = Phase::Serving;
+            self.events.restart(inner.upto);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Nobody is told anything any more. Whoever reads next begins anew.
+    pub(super) fn close(&self, inner: &mut Inner, error: Error) {
+        if !matches!(inner.phase, Phase::Closed(_)) {
+            inner.phase = Phase::Closed(error.clone());
+            inner.epoch += 1;
+            self.events.end(error);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Nobody reads any more: what is being loaded is not waited for.
+    pub(super) fn abandon(&self) {
+        self.inner().epoch += 1;
+        self.changed.notify_waiters();
+    }
+
+    /// Folds a record that a scan or the history shows.
+    pub(super) fn put(&self, inner: &mut Inner, record: &Record) -> Option<Arc<State>> {
+        match inner.fold.put(record) {
+            News::Known => None,
+            News::State(state) => Some(state),
+            News::Unreadable(error) => {
+                self.engine.telemetry().states.unreadable();
+                error!(jobID = %self.keys.name, key = %record.key, %error, "🔴 state cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Passes states on to subscribers.
+    pub(super) fn tell(&self, events: Vec<Told<Place, Arc<State>>>) {
+        self.events.tell(events);
+    }
+
+    /// The job's own record, as the store shows it.
+    pub(super) fn job(&self, inner: &mut Inner, record: Option<&Record>) -> Result<()> {
+        let name = || self.keys.name.clone();
+        let record = match record {
+            Some(record) => record,
+            None if inner.job.is_some() => return Err(Conflict::JobDeleted { job: name() }.into()),
+            None => return Err(NotFound::Job(name()).into()),
+        };
+        let known = inner.job.as_ref();
+        if known.is_some_and(|known| record.revision < known.revision) {
+            return Ok(());
+        }
+        let job = Job::read(record)?;
+        // Another life is another job.
+        let same = known.is_none_or(|known| Life::of(&known.info) == Life::of(&job.info));
+        if !same || job.phase == info::Phase::Deleted {
+            return Err(Conflict::JobDeleted { job: name() }.into());
+        }
+        inner.job = Some(job);
+        Ok(())
+    }
+
+    /// What the history says of the job's own record. Nothing, before that was read: it is read later.
+    fn job_told(&self, inner: &mut Inner, change: &Change) -> Result<()> {
+        let Some(known) = inner.job.as_ref().map(|job| job.revision) else {
+            return Ok(());
+        };
+        match change {
+            Change::Put(record) if record.key == self.keys.job => self.job(inner, Some(record)),
+            Change::Removed { key, revision, .. }
+                if *key == self.keys.job && *revision >= known =>
+            {
+                self.job(inner, None)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn state_told(&self, inner: &mut Inner, seen: &Seen) -> Option<Told<Place, Arc<State>>> {
+        match &seen.change {
+            Change::Put(record) => self.put(inner, record).map(|event| Told {
+                place: seen.place,
+                bytes: seen.change.size(),
+                event,
+            }),
+            Change::Removed { key, revision, .. } => {
+                inner.fold.remove(key, *revision);
+                None
+            }
+            Change::Task(_) | Change::Group { .. } => None,
+        }
+    }
+
+    fn spawn_load(&self, refresh: bool, epoch: u64) {
+        if let Some(me) = self.me.upgrade() {
+            Spawner::current().spawn(load::run(me, refresh, epoch));
+        }
+    }
+}
+
+impl Follower for Cache {
+    fn interests(&self) -> Vec<Interest> {
+        // Whatever else begins with the key of the job is not looked at.
+        let job = Prefix::new(self.keys.job.as_str()).map(Interest::Records);
+        match self.is_closed() {
+            true => Vec::new(),
+            false => job.into_iter().chain([self.states.clone()]).collect(),
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        POLL
+    }
+
+    fn begins(&self, after: Position) {
+        let mut inner = self.inner();
+        if matches!(inner.phase, Phase::Closed(_)) {
+            return;
+        }
+        inner.phase = Phase::Loading;
+        inner.fold = Fold::new(self.keys.clone());
+        inner.upto = Place::after(after);
+        inner.epoch += 1;
+        self.spawn_load(false, inner.epoch);
+    }
+
+    fn told(&self, entries: &[Entry], upto: Position) {
+        let mut guard = self.inner();
+        let inner = &mut *guard;
+        if matches!(inner.phase, Phase::Closed(_)) {
+            return;
+        }
+        let mut events = Vec::new();
+        let (mut upto, mut end) = (upto, Ok(()));
+        for entry in entries {
+            // What was told before is recognised by its revision, wherever it is told again.
+            let states = placed([entry], &self.states, Place::after(Position::ZERO));
+            events.extend(states.iter().filter_map(|one| self.state_told(inner, one)));
+            end = (entry.changes.iter()).try_for_each(|change| self.job_told(inner, change));
+            if end.is_err() {
+                upto = entry.position;
+                break;
+            }
+        }
+        inner.upto = inner.upto.max(Place::after(upto));
+        if matches!(inner.phase, Phase::Serving) {
+            self.events.tell(events);
+        }
+        if let Err(error) = end {
+            self.close(inner, error);
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn gone(&self) {
+        // It begins again at once, and reads everything anew.
+        warn!(jobID = %self.keys.name, "🟡 listener fell behind the history that is kept");
+    }
+
+    fn failing(&self, _: u32, error: &Error) -> Option<Duration> {
+        let mut inner = self.inner();
+        let now = self.engine.clock().monotonic();
+        if matches!(inner.phase, Phase::Closed(_)) {
+            return None;
+        }
+        let bears = inner.patience.failed(&self.engine.reconnect(), now);
+        let job = &self.keys.name;
+        match bears {
+            Bears::Already(_) => {}
+            Bears::Attempt(attempt, _) => {
+                warn!(jobID = %job, %error, attempt, "🟡 listener disconnected");
+            }
+            Bears::No(attempt) => {
+                error!(jobID = %job, %error, attempt, "🔴 listener gave up, subscriptions end");
+                self.close(&mut inner, error.clone());
+            }
+        }
+        bears.wait()
+    }
+
+    fn back(&self) {
+        let mut inner = self.inner();
+        if inner.patience.restore() {
+            self.engine.telemetry().states.reconnected();
+            if matches!(inner.phase, Phase::Serving) {
+                inner.epoch += 1;
+                self.spawn_load(true, inner.epoch);
+            }
+        }
+    }
+
+    fn over(&self, error: Option<&Error>) {
+        let error = error.cloned().unwrap_or_else(|| {
+            Error::Unavailable(Unavailable {
+                applied: Applied::No,
+                cause: "the runtime that followed the history has ended".into(),
+            })
+        });
+        self.close(&mut self.inner(), error);
+    }
+}

@@ -1,0 +1,121 @@
+//! What subscribers ask for and are told.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::{Name, Result};
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use crate::history::Place;
+
+/// How to subscribe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    /// How many events are buffered at most: 64, and never less than 4. One who is slower than that lags
+    /// and loses nothing.
+    pub depth: usize,
+    /// Goes on after the event that had this cursor, instead of beginning with what there is. No
+    /// [`ReplayComplete`](StateEvent::ReplayComplete) comes then. If the history does not reach back so
+    /// far any more, it begins with [`Restarted`](StateEvent::Restarted) and what there is.
+    pub after: Option<Cursor>,
+}
+
+impl Default for SubscribeOptions {
+    fn default() -> Self {
+        Self {
+            depth: 64,
+            after: None,
+        }
+    }
+}
+
+/// Where a subscription was in the history of a job. Its text can be kept.
+///
+/// ```
+/// use plimsoll_engine::jobs::Cursor;
+/// let cursor: Cursor = "17.2@import".parse()?;
+/// assert_eq!(cursor.to_string(), "17.2@import");
+/// # Ok::<(), plimsoll_core::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cursor {
+    job: Name,
+    place: Place,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.place, self.job)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let (place, job) = text.split_once('@').ok_or_else(foreign)?;
+        Ok(Self {
+            job: Name::for_field("cursor", job)?,
+            place: place.parse()?,
+        })
+    }
+}
+
+impl TryFrom<String> for Cursor {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        text.parse()
+    }
+}
+
+impl From<Cursor> for String {
+    fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
+    }
+}
+
+impl Cursor {
+    pub(super) fn new(job: Name, place: Place) -> Self {
+        Self { job, place }
+    }
+
+    /// Where it is, if it is one of this job.
+    pub(super) fn of(&self, job: &Name) -> Result<Place, Invalid> {
+        match self.job == *job {
+            true => Ok(self.place),
+            false => Err(foreign()),
+        }
+    }
+}
+
+fn foreign() -> Invalid {
+    let expected = "a cursor of a subscription to the same job".into();
+    Invalid::new("cursor", Problem::Malformed { expected })
+}
+
+/// What a subscription tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StateEvent {
+    /// A state.
+    State {
+        /// The state.
+        state: Arc<State>,
+        /// Whether it was there before the subscription began.
+        replay: bool,
+        /// Goes on after this event; `None` during the replay, which can only begin again.
+        cursor: Option<Cursor>,
+    },
+    /// Everything that was there has been told. What follows is what changes.
+    ReplayComplete {
+        /// Goes on from here.
+        cursor: Cursor,
+    },
+    /// Changes are missing: they were not kept long enough. What there is follows as another replay, up to
+    /// another [`ReplayComplete`](Self::ReplayComplete).
+    Restarted,
+}

@@ -1,0 +1,292 @@
+//! The states of a job as its history tells them, in any order and however often.
+//!
+//! Whatever is told of a key is compared by revision, so a page of a scan, an entry of the history and
+//! an entry that is answered again may come as they like: the newest stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_core::error::Problem;
+use plimsoll_core::ids::Revision;
+use plimsoll_core::record::Record;
+use plimsoll_core::{Error, Invalid, Key, Name, Result};
+
+use super::aggregate::{Aggregate, Lowest};
+use super::stored::{Keys, Stored};
+use super::{Scope, State};
+
+/// The states of a job.
+#[derive(Debug)]
+pub(super) struct Fold {
+    keys: Arc<Keys>,
+    /// By partition and tag.
+    slots: BTreeMap<u32, BTreeMap<Name, Slot>>,
+    unreadable: BTreeSet<(u32, Name)>,
+    aggregate: Aggregate,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Of what was told last, also if that was its end.
+    revision: Revision,
+    told: Told,
+    /// What was written in this process and is not told yet.
+    own: Option<(Revision, Arc<State>)>,
+}
+
+#[derive(Debug, Default)]
+enum Told {
+    #[default]
+    Nothing,
+    State(Arc<State>),
+    Unreadable(Error),
+}
+
+/// What is new about something that was told.
+#[derive(Debug)]
+pub(super) enum News {
+    /// Nothing: it was known, or something newer is.
+    Known,
+    State(Arc<State>),
+    Unreadable(Error),
+}
+
+impl Slot {
+    /// What readers see.
+    fn state(&self) -> Option<&Arc<State>> {
+        match (&self.own, &self.told) {
+            (Some((_, own)), _) => Some(own),
+            (None, Told::State(state)) => Some(state),
+            (None, Told::Nothing | Told::Unreadable(_)) => None,
+        }
+    }
+
+    fn error(&self) -> Option<&Error> {
+        match (&self.own, &self.told) {
+            (None, Told::Unreadable(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        !matches!(self.told, Told::Nothing)
+    }
+
+    fn tell(&mut self, revision: Revision, told: Told) {
+        self.revision = revision;
+        self.told = told;
+        self.own.take_if(|(own, _)| *own <= revision);
+    }
+}
+
+impl Fold {
+    /// Nothing is known. [`ready`](Self::ready) has to be called before anything is asked.
+    pub(super) fn new(keys: Arc<Keys>) -> Self {
+        Self {
+            keys,
+            slots: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            aggregate: Aggregate::default(),
+        }
+    }
+
+    /// So many partitions there are.
+    pub(super) fn ready(&mut self, partitions: u32) {
+        self.aggregate = Aggregate::new(partitions);
+        for (partition, tags) in &self.slots {
+            for (tag, slot) in tags {
+                let status = slot.state().map(|state| state.status);
+                self.aggregate.replace(*partition, tag, None, status);
+            }
+        }
+    }
+
+    pub(super) fn aggregate(&self) -> &Aggregate {
+        &self.aggregate
+    }
+
+    /// A record was written.
+    pub(super) fn put(&mut self, record: &Record) -> News {
+        let Some(place) = self.keys.parse(&record.key) else {
+            return match Stored::read(&self.keys, record) {
+                Err(error) => News::Unreadable(error),
+                Ok(_) => News::Known,
+            };
+        };
+        let slot = self.slot(place.0, &place.1);
+        if slot.is_some_and(|slot| record.revision <= slot.revision) {
+            return News::Known;
+        }
+        let (told, news) = match Stored::read(&self.keys, record) {
+            Ok(stored) => {
+                let state = Arc::new(stored.state);
+                (Told::State(state.clone()), News::State(state))
+            }
+            Err(error) => (Told::Unreadable(error.clone()), News::Unreadable(error)),
+        };
+        self.change(place, |slot| slot.tell(record.revision, told));
+        news
+    }
+
+    /// A record ended. Answers whether it was there.
+    pub(super) fn remove(&mut self, key: &Key, revision: Revision) -> bool {
+        let Some(place) = self.keys.parse(key) else {
+            return false;
+        };
+        let slot = self.slot(place.0, &place.1);
+        if slot.is_some_and(|slot| revision < slot.revision) {
+            return false;
+        }
+        let there = slot.is_some_and(Slot::is_there);
+        // That it ended stays known: what was written before may yet be told.
+        self.change(place, |slot| slot.tell(revision, Told::Nothing));
+        there
+    }
+
+    /// A record was written in this process: readers see it at once.
+    pub(super) fn wrote(&mut self, record: &Record) {
+        let newer = |slot: &Slot| {
+            let own = slot.own.as_ref().map(|(revision, _)| *revision);
+            record.revision > slot.revision.max(own.unwrap_or_default())
+        };
+        if let Some(place) = self.keys.parse(&record.key)
+            && self.slot(place.0, &place.1).is_none_or(newer)
+            && let Ok(stored) = Stored::read(&self.keys, record)
+        {
+            let own = Some((record.revision, Arc::new(stored.state)));
+            self.change(place, |slot| slot.own = own);
+        }
+    }
+
+    fn change(&mut self, place: (u32, Name), change: impl FnOnce(&mut Slot)) {
+        let tags = self.slots.entry(place.0).or_default();
+        let slot = tags.entry(place.1.clone()).or_default();
+        let before = slot.state().map(|state| state.status);
+        change(slot);
+        let after = slot.state().map(|state| state.status);
+        match slot.error() {
+            Some(_) => self.unreadable.insert(place.clone()),
+            None => self.unreadable.remove(&place),
+        };
+        self.aggregate.replace(place.0, &place.1, before, after);
+    }
+
+    /// The state that speaks for a scope.
+    pub(super) fn get(&self, scope: &Scope) -> Result<State> {
+        self.check(scope)?;
+        let (partition, tag) = match (scope.partition, &scope.tag) {
+            (Some(partition), Some(tag)) => (partition, Some(tag.clone())),
+            (Some(partition), None) => match self.aggregate.of_partition(partition) {
+                Lowest::State(partition, tag) => (partition, Some(tag)),
+                Lowest::Silent(partition) => (partition, None),
+            },
+            (None, Some(tag)) => match self.aggregate.of_tag(tag).1 {
+                Lowest::State(partition, _) | Lowest::Silent(partition) => {
+                    (partition, Some(tag.clone()))
+                }
+            },
+            (None, None) => match self.aggregate.of_all() {
+                Lowest::State(partition, tag) => (partition, Some(tag)),
+                Lowest::Silent(partition) => (partition, None),
+            },
+        };
+        Ok(self.state(partition, tag))
+    }
+
+    /// The state of a partition and tag; not started, if there is none.
+    pub(super) fn state(&self, partition: u32, tag: Option<Name>) -> State {
+        let slot = tag.as_ref().and_then(|tag| self.slot(partition, tag));
+        match slot.and_then(Slot::state) {
+            Some(state) => State::clone(state),
+            None => State::not_started(self.keys.name.clone(), partition, tag),
+        }
+    }
+
+    /// The states of a scope that readers see, in the order of partitions and tags.
+    pub(super) fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
+        self.check(scope)?;
+        let slots = self.slots_of(scope).filter_map(Slot::state);
+        Ok(slots.cloned().collect())
+    }
+
+    /// The states of a scope that were told, in no useful order.
+    pub(super) fn told(&self, scope: &Scope) -> Vec<Arc<State>> {
+        let told = self.slots_of(scope).filter_map(|slot| match &slot.told {
+            Told::State(state) => Some(state.clone()),
+            Told::Nothing | Told::Unreadable(_) => None,
+        });
+        told.collect()
+    }
+
+    fn slots_of<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Slot> {
+        let first = scope.partition.unwrap_or(0);
+        let last = scope.partition.unwrap_or(u32::MAX);
+        let slots = self.slots.range(first..=last).flat_map(|(_, tags)| tags);
+        let tag = scope.tag.as_ref();
+        let slots = slots.filter(move |(of, _)| tag.is_none_or(|tag| tag == *of));
+        slots.map(|(_, slot)| slot)
+    }
+
+    fn slot(&self, partition: u32, tag: &Name) -> Option<&Slot> {
+        self.slots.get(&partition)?.get(tag)
+    }
+
+    fn slot_of(&self, key: &Key) -> Option<&Slot> {
+        let (partition, tag) = self.keys.parse(key)?;
+        self.slot(partition, &tag)
+    }
+
+    /// Whether the scope is one of this job, and everything in it can be read.
+    pub(super) fn check(&self, scope: &Scope) -> Result<()> {
+        self.in_range(scope)?;
+        let covers = |(partition, tag): &&(u32, Name)| {
+            scope.partition.is_none_or(|of| of == *partition)
+                && scope.tag.as_ref().is_none_or(|of| of == tag)
+        };
+        let bad = self.unreadable.iter().find(covers);
+        match bad.and_then(|(partition, tag)| self.slot(*partition, tag)?.error()) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn in_range(&self, scope: &Scope) -> Result<(), Invalid> {
+        let partitions = self.aggregate.partitions();
+        match scope.partition {
+            Some(partition) if partition >= partitions => Err(Invalid::new(
+                "partition",
+                Problem::OutOfRange {
+                    value: partition.to_string(),
+                    min: 0.to_string(),
+                    max: partitions.saturating_sub(1).to_string(),
+                },
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether this record is newer than what was told.
+    pub(super) fn is_news(&self, record: &Record) -> bool {
+        let slot = self.slot_of(&record.key);
+        slot.is_none_or(|slot| record.revision > slot.revision)
+    }
+
+    /// What there is, by key, with its revision.
+    pub(super) fn revisions(&self) -> BTreeMap<Key, Revision> {
+        let mut there = BTreeMap::new();
+        for (partition, tags) in &self.slots {
+            for (tag, slot) in tags.iter().filter(|(_, slot)| slot.is_there()) {
+                if let Ok(key) = self.keys.state(*partition, tag) {
+                    there.insert(key, slot.revision);
+                }
+            }
+        }
+        there
+    }
+
+    /// Whether this is still what was told last of a key.
+    pub(super) fn still(&self, key: &Key, revision: Revision) -> bool {
+        let slot = self.slot_of(key);
+        slot.is_some_and(|slot| slot.revision == revision && slot.is_there())
+    }
+}

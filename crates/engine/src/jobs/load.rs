@@ -1,0 +1,143 @@
+//! How the states of a job get into memory, and how they are compared after a disconnection.
+
+use std::sync::Arc;
+
+use plimsoll_core::record::Record;
+use plimsoll_core::store::Scan;
+use plimsoll_core::{Result, StoreExt};
+use tracing::warn;
+
+use super::State;
+use super::cache::{Cache, Inner};
+use crate::history::{self, Place, Told};
+
+/// Loads or refreshes, unless something newer begins meanwhile.
+pub(super) async fn run(cache: Arc<Cache>, refresh: bool, epoch: u64) {
+    let done = match refresh {
+        true => reconcile(&cache, epoch).await,
+        false => load(&cache, epoch).await,
+    };
+    if let Err(error) = done {
+        let mut inner = cache.inner();
+        if inner.epoch == epoch {
+            cache.close(&mut inner, error);
+        }
+    }
+}
+
+/// Where the history ends now.
+pub(super) async fn newest(cache: &Cache) -> Result<Place> {
+    let engine = &cache.engine;
+    let call = || history::newest(engine.store().as_ref());
+    let clock = engine.clock().as_ref();
+    engine.reconnect().patiently(clock, call).await
+}
+
+/// Reads everything while the history goes on to be told. Each page shows at least what was told when it
+/// was asked for, and whatever is newer in it has been told by the time that the end of the history
+/// as of after the last page has been.
+async fn load(cache: &Cache, epoch: u64) -> Result<()> {
+    read_job(cache, epoch).await?;
+    scan(cache, epoch, |inner, record| {
+        cache.put(inner, &record);
+    })
+    .await?;
+    caught_up(cache, epoch, |inner| cache.serve(inner)).await
+}
+
+/// Reads everything again, and adopts what the history should have told and has not.
+async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
+    read_job(cache, epoch).await?;
+    let mut unseen = cache.inner().fold.revisions();
+    let mut newer = Vec::new();
+    scan(cache, epoch, |inner, record| {
+        unseen.remove(&record.key);
+        if inner.fold.is_news(&record) {
+            newer.push(record);
+        }
+    })
+    .await?;
+    caught_up(cache, epoch, |inner| {
+        let missed = newer
+            .iter()
+            .filter_map(|record| adopt(cache, inner, record));
+        let events: Vec<_> = missed.collect();
+        cache.tell(events);
+        for (key, revision) in unseen {
+            // It was there before, and was not told of again: it ended unheard.
+            if inner.fold.still(&key, revision) && inner.fold.remove(&key, revision) {
+                cache.engine.telemetry().states.drifted();
+                warn!(jobID = %cache.keys.name, %key, "🟡 end of a state was missed");
+            }
+        }
+    })
+    .await
+}
+
+/// A record that nobody told of.
+fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<Told<Place, Arc<State>>> {
+    let event = cache.put(inner, record)?;
+    cache.engine.telemetry().states.drifted();
+    warn!(
+        jobID = %event.job,
+        taskID = event.partition,
+        tag = event.tag.as_ref().map(|tag| tag.as_str()),
+        version = event.version,
+        "🟡 state was missed"
+    );
+    Some(Told {
+        place: inner.upto,
+        bytes: record.size(),
+        event,
+    })
+}
+
+async fn read_job(cache: &Cache, epoch: u64) -> Result<()> {
+    let engine = &cache.engine;
+    let call = || engine.store().record(&cache.keys.job);
+    let clock = engine.clock().as_ref();
+    let record = engine.reconnect().patiently(clock, call).await?;
+    let mut inner = cache.inner();
+    match inner.epoch == epoch {
+        true => cache.job(&mut inner, record.as_ref()),
+        false => Ok(()),
+    }
+}
+
+/// Looks at every state in the store, page by page.
+async fn scan(cache: &Cache, epoch: u64, mut look: impl FnMut(&mut Inner, Record)) -> Result<()> {
+    let engine = &cache.engine;
+    let store = engine.store().as_ref();
+    let mut scan = Scan::new(cache.keys.states.clone(), store.limits().page_max);
+    while cache.inner().epoch == epoch {
+        let call = || store.scan(scan.clone());
+        let clock = engine.clock().as_ref();
+        let page = engine.reconnect().patiently(clock, call).await?;
+        let mut inner = cache.inner();
+        if inner.epoch == epoch {
+            page.rows.into_iter().for_each(|row| look(&mut inner, row));
+        }
+        match page.next {
+            Some(next) => scan.cursor = Some(next),
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Does something as soon as everything is told that was acknowledged by now.
+async fn caught_up(cache: &Cache, epoch: u64, act: impl FnOnce(&mut Inner)) -> Result<()> {
+    let newest = newest(cache).await?;
+    cache.engine.tail().look();
+    let mut act = Some(act);
+    let acted = cache.until(|inner| {
+        if inner.epoch != epoch {
+            return Some(());
+        }
+        let act = (inner.upto >= newest).then(|| act.take())??;
+        act(inner);
+        Some(())
+    });
+    acted.await;
+    Ok(())
+}

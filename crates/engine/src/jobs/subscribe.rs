@@ -1,0 +1,316 @@
+//! Every change of the states of a job, after what there is.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::{FutureExt, Stream, StreamExt};
+use plimsoll_core::change::Change;
+use plimsoll_core::error::NotFound;
+use plimsoll_core::{Error, Result};
+use tokio::sync::watch;
+
+use super::cache::Events;
+use super::event::{Cursor, StateEvent, SubscribeOptions};
+use super::stored::Stored;
+use super::view::Kept;
+use super::{Scope, State};
+use crate::history::{Part, Place, Taken, read};
+
+/// The smallest buffer.
+const DEPTH_MIN: usize = 4;
+/// How many changes are read at once, at least, by one who was too slow.
+const READ_MIN: usize = 64;
+
+/// The states of a scope that exist, the oldest first, then a marker, then every change in the order of
+/// the history, none twice.
+///
+/// It is a `Stream`. Dropping it ends it, and closing its manager. It ends with an error when the job is deleted
+/// (`Conflict::JobDeleted`) and when the store was out of reach for too long
+/// ([`Reconnect`](crate::history::Reconnect)).
+pub struct Subscription {
+    kept: Arc<Kept>,
+    scope: Scope,
+    depth: usize,
+    /// When the replay began.
+    began: Duration,
+    replay: VecDeque<Arc<State>>,
+    live: VecDeque<(Place, Arc<State>)>,
+    /// Everything up to here is in the buffer, or was.
+    after: Place,
+    step: Step,
+    /// Its manager is closed.
+    closed: Option<Closed>,
+}
+
+type Closed = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+enum Step {
+    Replaying(Events),
+    Live(Events),
+    /// Too slow: reads the history by itself until it gets to what is kept.
+    Reading(Events, Work<Part>),
+    /// What there is, once more.
+    Restarting(Work<Snapshot>),
+    Over,
+}
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+type Snapshot = (Vec<Arc<State>>, Events, Place);
+
+impl Subscription {
+    pub(super) async fn open(
+        kept: Arc<Kept>,
+        scope: Scope,
+        options: SubscribeOptions,
+    ) -> Result<Self> {
+        let job = &kept.cache.keys.name;
+        let after = options.after.map(|after| after.of(job)).transpose()?;
+        let began = kept.cache.engine.clock().monotonic();
+        let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
+        let mut subscription = Self {
+            kept,
+            scope,
+            depth: options.depth.max(DEPTH_MIN),
+            began,
+            replay: VecDeque::new(),
+            live: VecDeque::new(),
+            after: upto,
+            step: Step::Over,
+            closed: None,
+        };
+        match after {
+            None => subscription.begin((states, events, upto)),
+            Some(after) => {
+                subscription.after = after;
+                // A place that nobody was told of yet may be one that this history never had.
+                subscription.step = match after <= upto && events.seek(after) {
+                    true => Step::Live(events),
+                    false => Step::Reading(events, subscription.read()),
+                };
+            }
+        }
+        Ok(subscription)
+    }
+
+    /// Ends, without an error, as soon as this says so.
+    pub(super) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
+        self.closed = Some(Box::pin(async move {
+            // It is in here, so that it cannot be gone.
+            over.subscribe().wait_for(|over| *over).await.ok();
+        }));
+        self
+    }
+
+    /// The next event; `None` after the end.
+    pub async fn next(&mut self) -> Option<Result<StateEvent>> {
+        StreamExt::next(self).await
+    }
+
+    /// Begins to tell what there is.
+    fn begin(&mut self, (mut states, events, upto): Snapshot) {
+        states.sort_unstable_by(|one, other| {
+            let order = |state: &State| (state.timestamp, state.version, state.partition);
+            (order(one).cmp(&order(other))).then_with(|| one.tag.cmp(&other.tag))
+        });
+        self.replay = states.into();
+        self.after = upto;
+        self.step = Step::Replaying(events);
+    }
+
+    /// Reads what comes next in the history.
+    fn read(&self) -> Work<Part> {
+        let (cache, after) = (self.kept.cache.clone(), self.after);
+        let limit = self.depth.max(READ_MIN);
+        Box::pin(async move {
+            let engine = &cache.engine;
+            let call = || read(engine.store().as_ref(), &cache.states, after, limit);
+            let clock = engine.clock().as_ref();
+            engine.reconnect().patiently(clock, call).await
+        })
+    }
+
+    fn restart(&self) -> Work<Snapshot> {
+        let (cache, scope) = (self.kept.cache.clone(), self.scope.clone());
+        Box::pin(async move { cache.snapshot(&scope).await })
+    }
+
+    fn cursor(&self, place: Place) -> Cursor {
+        Cursor::new(self.kept.cache.keys.name.clone(), place)
+    }
+
+    /// An event that is ready.
+    fn buffered(&mut self) -> Option<StateEvent> {
+        if let Some(state) = self.replay.pop_front() {
+            let (replay, cursor) = (true, None);
+            return Some(StateEvent::State {
+                state,
+                replay,
+                cursor,
+            });
+        }
+        let (place, state) = self.live.pop_front()?;
+        let engine = &self.kept.cache.engine;
+        if let Some(written) = state.timestamp {
+            let latency = engine.clock().now().since(written);
+            engine.telemetry().states.delivered(latency);
+        }
+        Some(StateEvent::State {
+            state,
+            replay: false,
+            cursor: Some(self.cursor(place)),
+        })
+    }
+
+    /// Takes what subscribers are told.
+    fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
+        let upto = self.kept.cache.inner().upto;
+        let taken = events.poll_take(context, self.depth, &mut self.live);
+        let Poll::Ready(taken) = taken else {
+            // It has everything that was told by then.
+            self.after = self.after.max(upto);
+            return Poll::Pending;
+        };
+        if let Some((last, _)) = self.live.back() {
+            self.after = self.after.max(*last);
+        }
+        let scope = &self.scope;
+        self.live.retain(|(_, state)| scope.covers(state));
+        Poll::Ready(taken)
+    }
+
+    /// Takes what it has read by itself.
+    fn take(&mut self, part: Part) {
+        let cache = &self.kept.cache;
+        // What nobody was told of yet will be told, unless the job has ended before it.
+        let upto = cache.inner().upto;
+        for placed in part.changes {
+            // An entry that is answered twice is told once.
+            if placed.place <= self.after || placed.place > upto {
+                continue;
+            }
+            self.after = placed.place;
+            // Whoever keeps the states has already told of what cannot be read.
+            if let Change::Put(record) = &placed.change
+                && let Ok(stored) = Stored::read(&cache.keys, record)
+                && self.scope.covers(&stored.state)
+            {
+                self.live.push_back((placed.place, Arc::new(stored.state)));
+            }
+        }
+        self.after = self.after.max(part.upto.min(upto));
+    }
+
+    /// Gives up what it has not told yet.
+    fn abandon(&mut self) {
+        let abandoned = self.replay.len() + self.live.len();
+        self.replay.clear();
+        self.live.clear();
+        let telemetry = self.kept.cache.engine.telemetry();
+        telemetry.states.abandoned(abandoned);
+    }
+
+    /// Ends, with an error.
+    fn end(&mut self, error: Error) -> Poll<Option<Result<StateEvent>>> {
+        self.step = Step::Over;
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<StateEvent>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if let Some(closed) = &mut this.closed
+            && closed.poll_unpin(context).is_ready()
+        {
+            this.closed = None;
+            this.abandon();
+            this.step = Step::Over;
+        }
+        loop {
+            if let Some(event) = this.buffered() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            match std::mem::replace(&mut this.step, Step::Over) {
+                Step::Replaying(events) => {
+                    let engine = &this.kept.cache.engine;
+                    let took = engine.clock().monotonic().saturating_sub(this.began);
+                    engine.telemetry().states.replayed(took);
+                    this.step = Step::Live(events);
+                    let cursor = this.cursor(this.after);
+                    return Poll::Ready(Some(Ok(StateEvent::ReplayComplete { cursor })));
+                }
+                Step::Live(mut events) => match this.poll_live(&mut events, context) {
+                    Poll::Ready(Taken::Events) => this.step = Step::Live(events),
+                    Poll::Ready(Taken::Gone) => this.step = Step::Reading(events, this.read()),
+                    Poll::Ready(Taken::Over(error)) => return this.end(error),
+                    Poll::Pending => {
+                        this.step = Step::Live(events);
+                        return Poll::Pending;
+                    }
+                },
+                Step::Reading(mut events, mut work) => match work.poll_unpin(context) {
+                    Poll::Ready(Ok(part)) => {
+                        this.take(part);
+                        this.step = match events.seek(this.after) {
+                            true => Step::Live(events),
+                            false => Step::Reading(events, this.read()),
+                        };
+                    }
+                    Poll::Ready(Err(Error::NotFound(NotFound::History { .. }))) => {
+                        this.began = this.kept.cache.engine.clock().monotonic();
+                        this.step = Step::Restarting(this.restart());
+                        return Poll::Ready(Some(Ok(StateEvent::Restarted)));
+                    }
+                    Poll::Ready(Err(error)) => return this.end(error),
+                    Poll::Pending => {
+                        this.step = Step::Reading(events, work);
+                        return Poll::Pending;
+                    }
+                },
+                Step::Restarting(mut work) => match work.poll_unpin(context) {
+                    Poll::Ready(Ok(snapshot)) => this.begin(snapshot),
+                    Poll::Ready(Err(error)) => return this.end(error),
+                    Poll::Pending => {
+                        this.step = Step::Restarting(work);
+                        return Poll::Pending;
+                    }
+                },
+                Step::Over => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (f.debug_struct("Subscription").field("scope", &self.scope))
+            .field("after", &self.after)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Replaying(_) => "Replaying",
+            Self::Live(_) => "Live",
+            Self::Reading(..) => "Reading",
+            Self::Restarting(_) => "Restarting",
+            Self::Over => "Over",
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! What the handles of a job read with.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use plimsoll_core::record::Record;
+use plimsoll_core::{Name, Result};
+
+use super::aggregate::Progress;
+use super::barrier::Barrier;
+use super::cache::{Cache, Inner};
+use super::stored::Keys;
+use super::{Scope, State, SubscribeOptions, Subscription};
+use crate::Engine;
+use crate::history::Following;
+
+/// Who reads the states of which job in this process. As long as somebody does, they are kept warm.
+#[derive(Debug, Default)]
+pub(crate) struct Views(Mutex<BTreeMap<Name, Weak<Kept>>>);
+
+/// States that are kept warm as long as somebody has this.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) cache: Arc<Cache>,
+    /// Dropping it ends that.
+    _following: Following,
+}
+
+impl Views {
+    fn views(&self) -> MutexGuard<'_, BTreeMap<Name, Weak<Kept>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A record of a state was written in this process: reads show it at once, subscribers when it is told.
+    pub(super) fn wrote(&self, job: &Name, record: &Record) {
+        let kept = self.views().get(job).and_then(Weak::upgrade);
+        if let Some(kept) = kept {
+            kept.cache.wrote(record);
+        }
+    }
+
+    fn find_or_open(&self, engine: &Engine, keys: &Arc<Keys>) -> Arc<Kept> {
+        // Outlives the lock: whoever drops the last one takes that too.
+        let ended;
+        let mut views = self.views();
+        match views.get(&keys.name).and_then(Weak::upgrade) {
+            Some(kept) if !kept.cache.is_closed() => return kept,
+            closed => ended = closed,
+        }
+        let cache = Cache::new(engine.clone(), keys.clone());
+        let follower = cache.clone();
+        let kept = Arc::new(Kept {
+            cache,
+            _following: engine.tail().follow(engine, follower),
+        });
+        views.insert(keys.name.clone(), Arc::downgrade(&kept));
+        drop(views);
+        drop(ended);
+        kept
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.cache.abandon();
+        let views = self.cache.engine.views();
+        let mut views = views.views();
+        let name = &self.cache.keys.name;
+        if views.get(name).is_some_and(|kept| kept.strong_count() == 0) {
+            views.remove(name);
+        }
+    }
+}
+
+/// The states of a job, read from memory. All handles of a job in a process share them; the first read
+/// loads them, the last handle lets them go.
+#[derive(Debug)]
+pub(super) struct View {
+    engine: Engine,
+    keys: Arc<Keys>,
+    kept: Mutex<Option<Arc<Kept>>>,
+}
+
+impl View {
+    pub(super) fn new(engine: Engine, keys: Keys) -> Self {
+        Self {
+            engine,
+            keys: Arc::new(keys),
+            kept: Mutex::default(),
+        }
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) fn job(&self) -> &Name {
+        &self.keys.name
+    }
+
+    /// What it reads. After that has ended with an error, this begins anew.
+    pub(super) fn kept(&self) -> Arc<Kept> {
+        let mut held = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = held.as_ref().filter(|kept| !kept.cache.is_closed()) {
+            return kept.clone();
+        }
+        let kept = self.engine.views().find_or_open(&self.engine, &self.keys);
+        let ended = held.replace(kept.clone());
+        drop(held);
+        drop(ended);
+        kept
+    }
+
+    /// Asks as soon as the states are loaded.
+    async fn ask<T>(&self, question: impl Fn(&Inner) -> Result<T>) -> Result<T> {
+        let kept = self.kept();
+        self.engine.telemetry().states.looked(kept.cache.serves());
+        kept.cache.ask(|inner| Some(question(inner))).await
+    }
+
+    /// The state that speaks for a scope: the one with the lowest status.
+    pub(super) async fn get_state(&self, scope: &Scope) -> Result<State> {
+        self.ask(|inner| inner.fold.get(scope)).await
+    }
+
+    /// The states of a scope that exist, in the order of partitions and tags.
+    pub(super) async fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
+        self.ask(|inner| inner.fold.states(scope)).await
+    }
+
+    /// How many partitions the job has.
+    pub(super) async fn partitions(&self) -> Result<u32> {
+        self.ask(|inner| Ok(inner.fold.aggregate().partitions()))
+            .await
+    }
+
+    /// How far each tag is.
+    pub(super) async fn progress(&self) -> Result<Vec<Progress>> {
+        self.ask(|inner| {
+            inner.fold.check(&Scope::all())?;
+            Ok(inner.fold.aggregate().progress())
+        })
+        .await
+    }
+
+    /// Waits until reads show everything that was acknowledged before this call.
+    pub(super) async fn refresh(&self) -> Result<()> {
+        self.kept().cache.refresh().await
+    }
+
+    /// Every change from now on, after what there is.
+    pub(super) async fn subscribe(
+        &self,
+        scope: Scope,
+        options: SubscribeOptions,
+    ) -> Result<Subscription> {
+        Subscription::open(self.kept(), scope, options).await
+    }
+
+    /// Waits for all partitions.
+    pub(super) fn barrier(self: &Arc<Self>, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
+        Barrier::new(self.clone(), tag, status)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What a process reads of its own writes.
+
+use futures::FutureExt;
+use plimsoll_core::clock::ManualClock;
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Commit, Put, Write};
+use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Store, StoreExt};
+
+use super::*;
+use crate::jobs::StateEvent;
+
+struct World {
+    store: Arc<dyn Store>,
+    view: View,
+    clock: ManualClock,
+}
+
+impl World {
+    async fn new() -> Self {
+        let clock = ManualClock::new();
+        let memory = Memory::with(Arc::new(clock.clone()), Limits::default());
+        let store: Arc<dyn Store> = Arc::new(memory.open(Namespace::new("test").unwrap()));
+        let ids = Ids::seeded(1, Arc::new(clock.clone()));
+        let engine = Engine::with(store.clone(), Arc::new(clock.clone()), ids);
+        let view = View::new(engine, Keys::of(Name::new("import").unwrap()).unwrap());
+        let job = fields([
+            ("partitions", "2"),
+            ("generation", "1"),
+            ("created_at", "0"),
+            ("floor", "0"),
+        ])
+        .unwrap();
+        let job = Put::new(view.keys.job.clone(), job);
+        store.commit_one(Commit::of(Write::Put(job))).await.unwrap();
+        Self { store, view, clock }
+    }
+
+    fn key(&self, partition: u32) -> Key {
+        self.view
+            .keys
+            .state(partition, &Name::new("a").unwrap())
+            .unwrap()
+    }
+
+    /// Writes a state, and answers the record.
+    async fn write(&self, partition: u32, status: i32, version: u64) -> Record {
+        let fields = fields([
+            ("status", status.to_string()),
+            ("message", String::new()),
+            ("version", version.to_string()),
+            ("schema_version", "1".to_owned()),
+            ("events", "[]".to_owned()),
+        ])
+        .unwrap();
+        let put = Put::new(self.key(partition), fields);
+        let write = Write::Put(put);
+        self.store.commit_one(Commit::of(write)).await.unwrap();
+        let record = self.store.record(&self.key(partition)).await.unwrap();
+        record.unwrap()
+    }
+
+    async fn remove(&self, partition: u32) {
+        let write = Write::Delete(self.key(partition));
+        self.store.commit_one(Commit::of(write)).await.unwrap();
+    }
+
+    async fn settle(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The status of a partition, without anything having been told meanwhile.
+    fn status(&self, partition: u32) -> i32 {
+        let scope = Scope::all().partition(partition).tag("a").unwrap();
+        let state = self.view.get_state(&scope).now_or_never();
+        state.unwrap().unwrap().status
+    }
+
+    fn lowest(&self) -> i32 {
+        let state = self.view.get_state(&Scope::all()).now_or_never();
+        state.unwrap().unwrap().status
+    }
+}
+
+#[tokio::test]
+async fn a_process_reads_its_own_writes_at_once_and_subscribers_are_told_once() {
+    let world = World::new().await;
+    world.write(1, 9, 1).await;
+    world.view.partitions().await.unwrap();
+    let options = SubscribeOptions::default();
+    let subscription = world.view.subscribe(Scope::all(), options).await;
+    let mut subscription = subscription.unwrap();
+    let record = world.write(0, 5, 1).await;
+    assert_eq!(world.status(0), 0, "nobody told of it yet");
+    world.view.engine.views().wrote(world.view.job(), &record);
+    assert_eq!(world.status(0), 5);
+    assert_eq!(world.lowest(), 5);
+    // What was there, and the marker. The write is not told before the history tells it.
+    assert!(subscription.next().now_or_never().is_some());
+    assert!(subscription.next().now_or_never().is_some());
+    assert!(subscription.next().now_or_never().is_none());
+    world.settle().await;
+    let told = subscription.next().now_or_never().unwrap().unwrap();
+    assert!(matches!(told, Ok(StateEvent::State { state, .. }) if state.status == 5));
+    world.settle().await;
+    assert!(subscription.next().now_or_never().is_none());
+    assert_eq!(world.status(0), 5);
+}
+
+#[tokio::test]
+async fn an_own_write_is_not_in_the_replay_before_it_was_told() {
+    let world = World::new().await;
+    world.view.partitions().await.unwrap();
+    let record = world.write(0, 5, 1).await;
+    world.view.engine.views().wrote(world.view.job(), &record);
+    let options = SubscribeOptions::default();
+    let subscription = world.view.subscribe(Scope::all(), options).await;
+    let mut subscription = subscription.unwrap();
+    let first = subscription.next().await.unwrap().unwrap();
+    assert!(matches!(first, StateEvent::ReplayComplete { .. }));
+    let second = subscription.next().await.unwrap().unwrap();
+    assert!(matches!(second, StateEvent::State { replay: false, .. }));
+}
+
+#[tokio::test]
+async fn an_older_own_write_does_not_hide_a_newer_one_of_another() {
+    let world = World::new().await;
+    world.view.partitions().await.unwrap();
+    let own = world.write(0, 5, 1).await;
+    world.write(0, 6, 2).await;
+    world.settle().await;
+    world.view.engine.views().wrote(world.view.job(), &own);
+    assert_eq!(world.status(0), 6);
+    // Nor one of its own that was answered first.
+    let third = world.write(0, 7, 3).await;
+    let fourth = world.write(0, 8, 4).await;
+    world.view.engine.views().wrote(world.view.job(), &fourth);
+    world.view.engine.views().wrote(world.view.job(), &third);
+    assert_eq!(world.status(0), 8);
+}
+
+#[tokio::test]
+async fn an_own_write_goes_when_its_end_is_told() {
+    let world = World::new().await;
+    world.view.partitions().await.unwrap();
+    let own = world.write(0, 5, 1).await;
+    world.view.engine.views().wrote(world.view.job(), &own);
+    world.remove(0).await;
+    assert_eq!(world.status(0), 5);
+    world.settle().await;
+    assert_eq!(world.status(0), 0);
+    assert_eq!(world.lowest(), 0);
+}
+
+#[tokio::test]
+async fn a_write_before_anything_was_read_loads_nothing() {
+    let world = World::new().await;
+    let own = world.write(0, 5, 1).await;
+    world.view.engine.views().wrote(world.view.job(), &own);
+    world.settle().await;
+    assert_eq!(world.clock.sleepers(), 0, "nobody follows the history");
+}

@@ -1,0 +1,104 @@
+//! What is logged about listeners.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Put, Write};
+use plimsoll_engine::jobs::Scope;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::world::{World, seconds, tag};
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// What a story logs, line by line.
+fn lines(story: impl Future<Output = ()>) -> Vec<String> {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(lines.clone())
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .finish();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    tracing::subscriber::with_default(subscriber, || runtime.block_on(story));
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    text.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_disconnection_is_a_warning_and_the_end_of_patience_an_error() {
+    let lines = lines(async {
+        let world = World::with(1).await;
+        let process = world.process();
+        let mut all = process.subscribe(Scope::all()).await;
+        process.disconnect(6);
+        world.set(0, "a", 1).await;
+        world.pass(seconds(31)).await;
+        assert_eq!(world.told(&mut all).await, ["marker", "unavailable"]);
+    });
+    let error = "error=the store did not answer";
+    assert_eq!(lines.len(), 6, "{lines:#?}");
+    for (line, attempt) in lines.iter().zip(1..) {
+        let (level, what) = match attempt {
+            6 => ("ERROR", "🔴 listener gave up, subscriptions end"),
+            _ => ("WARN", "🟡 listener disconnected"),
+        };
+        assert!(
+            line.starts_with(&format!("{level} {what} jobID=import")),
+            "{line}"
+        );
+        assert!(line.ends_with(&format!("attempt={attempt}")), "{line}");
+        assert!(line.contains("injected fault in changes"), "{line} {error}");
+    }
+}
+
+#[test]
+fn drift_and_what_cannot_be_read_are_logged_with_what_they_are_about() {
+    let lines = lines(async {
+        let world = World::with(1).await;
+        let process = world.process();
+        let monitor = process.monitor().await;
+        let nonsense = Put::new(World::key(0, "bad"), fields([("status", "x")]).unwrap());
+        world.commit(Write::Put(nonsense)).await;
+        process.history.omits("-c");
+        world.set(0, "c", 1).await;
+        world.settle().await;
+        process.history.tells_all();
+        process.disconnect(1);
+        world.set(0, "d", 1).await;
+        world.pass(seconds(1)).await;
+        assert_eq!(monitor.get_state(&tag("c")).await.unwrap().status, 1);
+    });
+    let unreadable = "ERROR 🔴 state cannot be read jobID=import \
+         key=plimsoll.states.import.0-bad \
+         error=stored value cannot be read: \
+         record plimsoll.states.import.0-bad: bad or missing status";
+    assert_eq!(lines[0], unreadable);
+    let drift = r#"WARN 🟡 state was missed jobID=import taskID=0 tag="c" version=1"#;
+    assert_eq!(lines[2..], [drift]);
+}
