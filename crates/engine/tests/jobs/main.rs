@@ -10,6 +10,7 @@ mod events;
 mod joining;
 mod lost_replies;
 mod order;
+mod reading;
 mod retention;
 mod setting;
 mod world;

@@ -128,6 +128,13 @@ impl World {
         }
     }
 
+    /// Lets everything run that can run without time passing.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Lets time pass whenever nothing else happens, until this is done.
     pub(crate) async fn time<T>(&self, doing: impl Future<Output = T>) -> T {
         tokio::pin!(doing);
