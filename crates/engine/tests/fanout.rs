@@ -1,6 +1,9 @@
 //! The fan-out of events, with threads that meet in every way a scheduler can think of: its own source,
 //! built on the locks of a model checker instead of those of the operating system.
 
+// Whatever goes wrong in here is a failed test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "../src/history/fanout.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod fanout;

@@ -208,6 +208,7 @@ async fn a_task_that_ends_right_before_or_after_it_is_read_is_not_missed() -> Re
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods)]
 async fn a_waiter_is_told_that_the_store_was_closed() -> Result<()> {
     let w = World::new();
     let id = w.submitted().await?;
