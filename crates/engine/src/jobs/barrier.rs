@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use plimsoll_core::error::{Applied, Conflict, Unavailable};
 use plimsoll_core::{Error, Name, Result};
+use tokio::sync::watch;
 
 use super::aggregate::Verdict;
-use super::cache::Inner;
+use super::cache::{Cache, Inner};
 use super::view::View;
 use super::{Scope, State};
 
@@ -25,6 +26,8 @@ pub struct Barrier {
     tag: Name,
     status: i32,
     within: Option<Duration>,
+    /// Its manager is closed.
+    over: Option<Arc<watch::Sender<bool>>>,
 }
 
 impl Barrier {
@@ -34,7 +37,14 @@ impl Barrier {
             tag: Name::for_field("tag", tag)?,
             status,
             within: None,
+            over: None,
         })
+    }
+
+    /// Ends as soon as this says so.
+    pub(super) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
+        self.over = Some(over);
+        self
     }
 
     /// Waits so long at most; `Conflict::BarrierNotReached` then says how many partitions are behind.
@@ -45,31 +55,42 @@ impl Barrier {
 
     async fn wait(self) -> Result<State> {
         let kept = self.view.kept();
-        let reached = kept.cache.ask(|inner| self.decide(inner).transpose());
-        let Some(within) = self.within else {
-            return reached.await;
+        let reached = (kept.cache).ask(|inner| self.decide(&kept.cache, inner).transpose());
+        let late = async {
+            match self.within {
+                Some(within) => self.view.engine().clock().sleep(within).await,
+                None => std::future::pending().await,
+            }
         };
-        let late = self.view.engine().clock().sleep(within);
+        let over = async {
+            match &self.over {
+                // It is in here, so that it cannot be gone.
+                Some(over) => drop(over.subscribe().wait_for(|over| *over).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
+            () = over => return Err(Error::Closed),
             reached = reached => return reached,
             () = late => {}
         }
-        if !kept.cache.serves() {
-            return Err(Error::Unavailable(Unavailable {
+        let late = |inner: &Inner| {
+            let reached = self.decide(&kept.cache, inner)?;
+            reached.ok_or_else(|| self.late(inner).into())
+        };
+        kept.cache.now(late).unwrap_or_else(|| {
+            let job = self.view.job();
+            Err(Error::Unavailable(Unavailable {
                 applied: Applied::No,
-                cause: format!(
-                    "the states of job {} were not read in time",
-                    self.view.job()
-                ),
-            }));
-        }
-        let late = |inner: &Inner| self.decide(inner)?.ok_or_else(|| self.late(inner).into());
-        kept.cache.ask(|inner| Some(late(inner))).await
+                cause: format!("the states of job {job} were not read in time"),
+            }))
+        })
     }
 
     /// The lowest state, once all partitions are there.
-    fn decide(&self, inner: &Inner) -> Result<Option<State>> {
+    fn decide(&self, cache: &Cache, inner: &Inner) -> Result<Option<State>> {
+        self.view.check(cache, inner)?;
         let tag = Some(self.tag.clone());
         let partition = None;
         inner.fold.check(&Scope { partition, tag })?;

@@ -4,6 +4,7 @@
 //! told and passes it on to subscribers under one lock, so that whoever takes a snapshot together with a
 //! reader misses nothing and gets nothing twice.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use plimsoll_core::change::{Change, Entry, Interest};
 use plimsoll_core::error::{Applied, Conflict, NotFound, Unavailable};
 use plimsoll_core::record::Record;
-use plimsoll_core::{Error, Position, Prefix, Result};
+use plimsoll_core::{Error, Key, Position, Prefix, Result, Revision};
 use tokio::sync::Notify;
 use tracing::{error, warn};
 
@@ -51,7 +52,11 @@ pub(super) struct Inner {
     /// Told up to here.
     pub(super) upto: Place,
     job: Option<Job>,
+    /// A record of the job below this revision is out of date, as the history says.
+    job_from: Revision,
     pub(super) fold: Fold,
+    /// What was written in this process before it was known which life of the job is read.
+    early: BTreeMap<Key, (Life, Record)>,
     patience: Patience,
 }
 
@@ -73,7 +78,9 @@ impl Cache {
                 epoch: 0,
                 upto: place,
                 job: None,
+                job_from: Revision::default(),
                 fold: Fold::new(keys.clone()),
+                early: BTreeMap::new(),
                 patience: Patience::default(),
             }),
             events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
@@ -91,9 +98,42 @@ impl Cache {
         matches!(self.inner().phase, Phase::Closed(_))
     }
 
+    /// Which life of the job is read, once that is known.
+    pub(super) fn generation(&self) -> u64 {
+        let inner = self.inner();
+        inner.job.as_ref().map_or(0, |job| job.info.generation)
+    }
+
+    /// Whether it is this life of the job that is read.
+    pub(super) fn is_in(&self, inner: &Inner, life: &Life) -> Result<()> {
+        match &inner.job {
+            Some(job) if Life::of(&job.info) != *life => {
+                let job = self.keys.name.clone();
+                Err(Conflict::JobDeleted { job }.into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Whether reads are answered at once.
     pub(super) fn serves(&self) -> bool {
         matches!(self.inner().phase, Phase::Serving)
+    }
+
+    /// Up to where subscribers have been told everything; `None`: nobody is told anything now.
+    pub(super) fn told_upto(&self) -> Option<Place> {
+        let inner = self.inner();
+        matches!(inner.phase, Phase::Serving).then_some(inner.upto)
+    }
+
+    /// Asks at once; `None`: it does not serve yet.
+    pub(super) fn now<T>(&self, question: impl FnOnce(&Inner) -> Result<T>) -> Option<Result<T>> {
+        let inner = self.inner();
+        match &inner.phase {
+            Phase::Loading => None,
+            Phase::Serving => Some(question(&inner)),
+            Phase::Closed(error) => Some(Err(error.clone())),
+        }
     }
 
     /// Waits until there is an answer.
@@ -142,15 +182,30 @@ impl Cache {
             .await
     }
 
-    /// A record of a state was written in this process.
-    pub(super) fn wrote(&self, record: &Record) {
-        self.inner().fold.wrote(record);
+    /// A record of a state was written in this process, in this life of the job.
+    pub(super) fn wrote(&self, life: &Life, record: &Record) {
+        let mut inner = self.inner();
+        match &inner.job {
+            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(record),
+            Some(_) => {}
+            None => {
+                let early = (life.clone(), record.clone());
+                inner.early.insert(record.key.clone(), early);
+            }
+        }
+        drop(inner);
         self.changed.notify_waiters();
     }
 
     /// Serves from now on what it holds: it has been told everything up to its place.
     pub(super) fn serve(&self, inner: &mut Inner) {
         if let (Phase::Loading, Some(job)) = (&inner.phase, &inner.job) {
+            let life = Life::of(&job.info);
+            for (written_in, record) in std::mem::take(&mut inner.early).into_values() {
+                if written_in == life {
+                    inner.fold.wrote(&record);
+                }
+            }
             inner.fold.ready(job.info.partitions);
             inner.phase = Phase::Serving;
             self.events.restart(inner.upto);
@@ -168,10 +223,9 @@ impl Cache {
         }
     }
 
-    /// Nobody reads any more: what is being loaded is not waited for.
+    /// Nobody reads any more: nothing is loaded, and whoever tells it something is not heard.
     pub(super) fn abandon(&self) {
-        self.inner().epoch += 1;
-        self.changed.notify_waiters();
+        self.close(&mut self.inner(), Error::Closed);
     }
 
     /// Folds a record that a scan or the history shows.
@@ -181,7 +235,15 @@ impl Cache {
             News::State(state) => Some(state),
             News::Unreadable(error) => {
                 self.engine.telemetry().states.unreadable();
-                error!(jobID = %self.keys.name, key = %record.key, %error, "🔴 state cannot be read");
+                let (partition, tag) = self.keys.parse(&record.key).unzip();
+                error!(
+                    jobID = %self.keys.name,
+                    taskID = partition,
+                    tag = tag.as_ref().map(|tag| tag.as_str()),
+                    key = %record.key,
+                    %error,
+                    "🔴 state cannot be read"
+                );
                 None
             }
         }
@@ -190,6 +252,11 @@ impl Cache {
     /// Passes states on to subscribers.
     pub(super) fn tell(&self, events: Vec<Told<Place, Arc<State>>>) {
         self.events.tell(events);
+    }
+
+    /// Whether this record of the job, as it was read, is what the history has told or newer.
+    pub(super) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
+        record.is_none_or(|record| record.revision >= inner.job_from)
     }
 
     /// The job's own record, as the store shows it.
@@ -214,8 +281,16 @@ impl Cache {
         Ok(())
     }
 
-    /// What the history says of the job's own record. Nothing, before that was read: it is read later.
+    /// What the history says of the job's own record. Before that was read, only which one not to rely on.
     fn job_told(&self, inner: &mut Inner, change: &Change) -> Result<()> {
+        let from = match change {
+            Change::Put(record) if record.key == self.keys.job => record.revision,
+            Change::Removed { key, revision, .. } if *key == self.keys.job => {
+                Revision::new(revision.get().saturating_add(1))
+            }
+            _ => return Ok(()),
+        };
+        inner.job_from = inner.job_from.max(from);
         let Some(known) = inner.job.as_ref().map(|job| job.revision) else {
             return Ok(());
         };

@@ -90,7 +90,8 @@ impl Jobs {
         job: &Job,
         to: Phase,
     ) -> Result<Option<Revision>> {
-        let (now, id) = (self.engine.clock().now(), self.engine.ids().commit());
+        let now = self.patiently(|| self.engine.store().ping()).await?;
+        let id = self.engine.ids().commit();
         match self.commit(job.moved(keys, to, now, id)?).await {
             Ok(receipt) => crate::locks::written(&receipt).map(Some),
             Err(error) if refused_by(&error).is_some() => Ok(None),

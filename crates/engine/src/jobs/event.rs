@@ -36,20 +36,22 @@ impl Default for SubscribeOptions {
 ///
 /// ```
 /// use plimsoll_engine::jobs::Cursor;
-/// let cursor: Cursor = "17.2@import".parse()?;
-/// assert_eq!(cursor.to_string(), "17.2@import");
+/// let cursor: Cursor = "17.2:1@import".parse()?;
+/// assert_eq!(cursor.to_string(), "17.2:1@import");
 /// # Ok::<(), plimsoll_core::Invalid>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cursor {
     job: Name,
+    /// Of the job: one that was created again has another.
+    generation: u64,
     place: Place,
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.place, self.job)
+        write!(f, "{}:{}@{}", self.place, self.generation, self.job)
     }
 }
 
@@ -58,8 +60,10 @@ impl FromStr for Cursor {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let (place, job) = text.split_once('@').ok_or_else(foreign)?;
+        let (place, generation) = place.split_once(':').ok_or_else(foreign)?;
         Ok(Self {
             job: Name::for_field("cursor", job)?,
+            generation: generation.parse().map_err(|_| foreign())?,
             place: place.parse()?,
         })
     }
@@ -80,14 +84,18 @@ impl From<Cursor> for String {
 }
 
 impl Cursor {
-    pub(super) fn new(job: Name, place: Place) -> Self {
-        Self { job, place }
+    pub(super) fn new(job: Name, generation: u64, place: Place) -> Self {
+        Self {
+            job,
+            generation,
+            place,
+        }
     }
 
-    /// Where it is, if it is one of this job.
-    pub(super) fn of(&self, job: &Name) -> Result<Place, Invalid> {
+    /// Where it is, if it is one of this job; `None`: what it belongs to is over.
+    pub(super) fn of(&self, job: &Name, generation: u64) -> Result<Option<Place>, Invalid> {
         match self.job == *job {
-            true => Ok(self.place),
+            true => Ok((self.generation == generation).then_some(self.place)),
             false => Err(foreign()),
         }
     }

@@ -68,6 +68,14 @@ impl Slot {
         }
     }
 
+    /// The version that was told last.
+    fn version(&self) -> Option<u64> {
+        match &self.told {
+            Told::State(state) => Some(state.version),
+            Told::Nothing | Told::Unreadable(_) => None,
+        }
+    }
+
     fn is_there(&self) -> bool {
         !matches!(self.told, Told::Nothing)
     }
@@ -117,7 +125,13 @@ impl Fold {
         if slot.is_some_and(|slot| record.revision <= slot.revision) {
             return News::Known;
         }
+        let version = slot.and_then(Slot::version);
         let (told, news) = match Stored::read(&self.keys, record) {
+            // Versions only grow as long as a state is there. Who wrote this did not go by that.
+            Ok(stored) if version.is_some_and(|known| stored.state.version <= known) => {
+                self.change(place, |slot| slot.revision = record.revision);
+                return News::Known;
+            }
             Ok(stored) => {
                 let state = Arc::new(stored.state);
                 (Told::State(state.clone()), News::State(state))

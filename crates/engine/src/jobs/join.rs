@@ -151,7 +151,7 @@ impl Join {
         let info = JobInfo {
             name: keys.name.clone(),
             partitions: self.partitions,
-            created_at: engine.clock().now(),
+            created_at: self.jobs.patiently(|| engine.store().ping()).await?,
             generation,
             deleted_at: None,
             retain: self.retain,

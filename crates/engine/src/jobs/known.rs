@@ -45,23 +45,32 @@ impl Known {
         keys: &Keys,
         tag: &Name,
         key: &Key,
-    ) -> Result<()> {
+    ) -> Result<Option<Record>> {
         let store = jobs.engine.store();
         self.0.remove(tag);
-        if let Some(record) = jobs.patiently(|| store.record(key)).await? {
-            self.learn(keys, &record);
+        let record = jobs.patiently(|| store.record(key)).await?;
+        if let Some(record) = &record {
+            self.learn(keys, record);
         }
-        Ok(())
+        Ok(record)
     }
 
-    /// Reads all states of a partition.
-    pub(super) async fn read(jobs: &Jobs, keys: &Keys, partition: u32) -> Result<Self, Error> {
+    /// Reads all states of a partition, and shows them.
+    pub(super) async fn read(
+        jobs: &Jobs,
+        keys: &Keys,
+        partition: u32,
+        mut show: impl FnMut(&Record),
+    ) -> Result<Self, Error> {
         let store = jobs.engine.store();
         let mut known = Self::default();
         let mut scan = Scan::new(keys.partition(partition)?, store.limits().page_max);
         loop {
             let page = jobs.patiently(|| store.scan(scan.clone())).await?;
-            (page.rows.iter()).for_each(|record| known.learn(keys, record));
+            for record in &page.rows {
+                known.learn(keys, record);
+                show(record);
+            }
             scan.cursor = page.next;
             if scan.cursor.is_none() {
                 return Ok(known);

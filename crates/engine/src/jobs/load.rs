@@ -83,6 +83,7 @@ fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<Told<Place
         taskID = event.partition,
         tag = event.tag.as_ref().map(|tag| tag.as_str()),
         version = event.version,
+        eventID = event.event_id.as_ref().map(|id| id.as_str()),
         "🟡 state was missed"
     );
     Some(Told {
@@ -96,11 +97,16 @@ async fn read_job(cache: &Cache, epoch: u64) -> Result<()> {
     let engine = &cache.engine;
     let call = || engine.store().record(&cache.keys.job);
     let clock = engine.clock().as_ref();
-    let record = engine.reconnect().patiently(clock, call).await?;
-    let mut inner = cache.inner();
-    match inner.epoch == epoch {
-        true => cache.job(&mut inner, record.as_ref()),
-        false => Ok(()),
+    loop {
+        let record = engine.reconnect().patiently(clock, call).await?;
+        let mut inner = cache.inner();
+        if inner.epoch != epoch {
+            return Ok(());
+        }
+        // What was told while this was read may be newer.
+        if cache.is_fresh(&inner, record.as_ref()) {
+            return cache.job(&mut inner, record.as_ref());
+        }
     }
 }
 

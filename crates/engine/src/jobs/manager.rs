@@ -80,14 +80,14 @@ pub(super) struct Inner {
     /// Nothing waits to be written.
     pub(super) idle: Notify,
     view: Arc<View>,
-    /// Its subscriptions are over.
-    over: Arc<watch::Sender<bool>>,
+    /// Its subscriptions and barriers are over.
+    pub(super) over: Arc<watch::Sender<bool>>,
 }
 
 impl Manager {
     /// Must be called inside a runtime.
     pub(super) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
-        let view = View::new(jobs.engine.clone(), keys.clone());
+        let view = View::new(jobs.engine.clone(), keys.clone(), Some(joined.life.clone()));
         Self(Arc::new(Inner {
             view: Arc::new(view),
             over: Arc::new(watch::Sender::new(false)),
@@ -247,14 +247,15 @@ impl Manager {
 
     /// Waits until all partitions have at least this status at a tag.
     pub fn barrier(&self, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
-        self.view()?.barrier(tag, status)
+        let barrier = self.view()?.barrier(tag, status)?;
+        Ok(barrier.until(self.0.over.clone()))
     }
 
-    /// Waits until everything that was set is written, and ends the subscriptions of this manager and its
-    /// clones. Whatever is asked of them afterwards is `closed`. The store stays open: it belongs to the engine.
+    /// Takes no more states, waits until everything that was set is written, and then ends the
+    /// subscriptions and barriers of this manager and its clones. Whatever is asked of them afterwards is
+    /// `closed`. The store stays open: it belongs to the engine.
     pub async fn close(&self) {
         self.0.drain().await;
-        self.0.over.send_replace(true);
     }
 
     fn view(&self) -> Result<&Arc<View>> {
@@ -273,6 +274,7 @@ impl Manager {
         let about: Result<BTreeMap<_, _>> = (about.into_iter())
             .map(|(name, value)| Ok((Name::for_field("about", name)?, value.into())))
             .collect();
+        self.view()?;
         let inner = &self.0;
         let engine = &inner.jobs.engine;
         let about = info::about(&about?)?;
@@ -297,6 +299,7 @@ impl Manager {
     /// Deletes the job and all its states: see [`Jobs::delete`]. Only partition 0 does that; for the others
     /// nothing happens, and neither if this job was deleted before. Answers whether something did.
     pub async fn delete_job(&self) -> Result<bool> {
+        self.view()?;
         let marked = self.mark_job_deleted().await?;
         if self.0.partition == 0 {
             self.0.jobs.remove_states(&self.0.keys).await?;
@@ -307,6 +310,7 @@ impl Manager {
     /// Marks the job as deleted: see [`Jobs::mark_deleted`]. Only partition 0 does that; for the others
     /// nothing happens, and neither if this job was deleted before. Answers whether something did.
     pub async fn mark_job_deleted(&self) -> Result<bool> {
+        self.view()?;
         match self.0.partition {
             0 => (self.0.jobs).mark(&self.0.keys, Some(&self.0.life)).await,
             _ => Ok(false),

@@ -55,7 +55,7 @@ impl Jobs {
 impl Monitor {
     async fn open(engine: &Engine, job: impl AsRef<str>) -> Result<Self> {
         let keys = Keys::of(Name::for_field("job", job)?)?;
-        let view = Arc::new(View::new(engine.clone(), keys));
+        let view = Arc::new(View::new(engine.clone(), keys, None));
         view.partitions().await?;
         Ok(Self { view })
     }

@@ -92,11 +92,20 @@ impl Inner {
                 let mut queue = self.queue();
                 queue.closed = true;
                 if !queue.driven {
+                    self.over.send_replace(true);
                     return;
                 }
             }
             idle.await;
         }
+    }
+
+    /// Nothing waits any more. Whoever closed it may have gone away meanwhile.
+    fn idle(&self, queue: &Queue) {
+        if queue.closed {
+            self.over.send_replace(true);
+        }
+        self.idle.notify_waiters();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -148,7 +157,7 @@ impl Driver {
         queue.driven = !batch.is_empty();
         self.1 = batch.is_empty();
         if !queue.driven {
-            self.0.idle.notify_waiters();
+            self.0.idle(&queue);
         }
         queue.driven.then_some(batch)
     }
@@ -162,9 +171,9 @@ impl Drop for Driver {
             let closed = queue.closed;
             let abandoned = std::mem::take(&mut *queue);
             queue.closed = closed;
+            self.0.idle(&queue);
             drop(queue);
             drop(abandoned);
-            self.0.idle.notify_waiters();
         }
     }
 }

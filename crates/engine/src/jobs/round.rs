@@ -68,7 +68,12 @@ impl Inner {
         let known = self.known().take();
         let mut known = match known {
             Some(known) => known,
-            None => Known::read(&self.jobs, &self.keys, self.partition).await?,
+            None => {
+                let known = Known::read(&self.jobs, &self.keys, self.partition, |record| {
+                    self.seen(record);
+                });
+                known.await?
+            }
         };
         let (verdicts, commits) = self.plan(&known, calls);
         let mut receipts = match commits.is_empty() {
@@ -90,8 +95,7 @@ impl Inner {
                     match receipt.and_then(written) {
                         Ok(record) => {
                             known.learn(&self.keys, &record);
-                            let views = self.jobs.engine.views();
-                            views.wrote(&self.keys.name, &record);
+                            self.seen(&record);
                             let repeated = false;
                             Ok(Written { version, repeated })
                         }
@@ -125,8 +129,19 @@ impl Inner {
         calls.push_front(call);
         match guard < JOB_GUARDS {
             true => self.go_on().await,
-            false => known.look_at(&self.jobs, &self.keys, &tag, &key).await,
+            false => {
+                let record = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
+                record.iter().for_each(|record| self.seen(record));
+                Ok(())
+            }
         }
+    }
+
+    /// Those in this process who read the job are to see what this one has written or read: a write whose
+    /// answer was lost may be in it.
+    fn seen(&self, record: &Record) {
+        let views = self.jobs.engine.views();
+        views.wrote(&self.keys.name, &self.life, record);
     }
 
     fn plan(

@@ -38,6 +38,9 @@ pub struct Subscription {
     depth: usize,
     /// When the replay began.
     began: Duration,
+    generation: u64,
+    /// It has yet to be told that the replay begins again.
+    restarted: bool,
     replay: VecDeque<Arc<State>>,
     live: VecDeque<(Place, Arc<State>)>,
     /// Everything up to here is in the buffer, or was.
@@ -69,14 +72,18 @@ impl Subscription {
         options: SubscribeOptions,
     ) -> Result<Self> {
         let job = &kept.cache.keys.name;
-        let after = options.after.map(|after| after.of(job)).transpose()?;
         let began = kept.cache.engine.clock().monotonic();
         let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
+        let generation = kept.cache.generation();
+        let after = options.after.map(|after| after.of(job, generation));
+        let after = after.transpose()?;
         let mut subscription = Self {
             kept,
             scope,
             depth: options.depth.max(DEPTH_MIN),
             began,
+            generation,
+            restarted: false,
             replay: VecDeque::new(),
             live: VecDeque::new(),
             after: upto,
@@ -85,7 +92,11 @@ impl Subscription {
         };
         match after {
             None => subscription.begin((states, events, upto)),
-            Some(after) => {
+            Some(None) => {
+                subscription.restarted = true;
+                subscription.begin((states, events, upto));
+            }
+            Some(Some(after)) => {
                 subscription.after = after;
                 // A place that nobody was told of yet may be one that this history never had.
                 subscription.step = match after <= upto && events.seek(after) {
@@ -140,7 +151,8 @@ impl Subscription {
     }
 
     fn cursor(&self, place: Place) -> Cursor {
-        Cursor::new(self.kept.cache.keys.name.clone(), place)
+        let job = self.kept.cache.keys.name.clone();
+        Cursor::new(job, self.generation, place)
     }
 
     /// An event that is ready.
@@ -168,11 +180,11 @@ impl Subscription {
 
     /// Takes what subscribers are told.
     fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
-        let upto = self.kept.cache.inner().upto;
+        let upto = self.kept.cache.told_upto();
         let taken = events.poll_take(context, self.depth, &mut self.live);
         let Poll::Ready(taken) = taken else {
             // It has everything that was told by then.
-            self.after = self.after.max(upto);
+            self.after = self.after.max(upto.unwrap_or(self.after));
             return Poll::Pending;
         };
         if let Some((last, _)) = self.live.back() {
@@ -232,6 +244,9 @@ impl Stream for Subscription {
             this.closed = None;
             this.abandon();
             this.step = Step::Over;
+        }
+        if std::mem::take(&mut this.restarted) {
+            return Poll::Ready(Some(Ok(StateEvent::Restarted)));
         }
         loop {
             if let Some(event) = this.buffered() {

@@ -9,6 +9,7 @@ use plimsoll_core::{Name, Result};
 use super::aggregate::Progress;
 use super::barrier::Barrier;
 use super::cache::{Cache, Inner};
+use super::info::Life;
 use super::stored::Keys;
 use super::{Scope, State, SubscribeOptions, Subscription};
 use crate::Engine;
@@ -32,10 +33,10 @@ impl Views {
     }
 
     /// A record of a state was written in this process: reads show it at once, subscribers when it is told.
-    pub(super) fn wrote(&self, job: &Name, record: &Record) {
+    pub(super) fn wrote(&self, job: &Name, life: &Life, record: &Record) {
         let kept = self.views().get(job).and_then(Weak::upgrade);
         if let Some(kept) = kept {
-            kept.cache.wrote(record);
+            kept.cache.wrote(life, record);
         }
     }
 
@@ -78,16 +79,26 @@ impl Drop for Kept {
 pub(super) struct View {
     engine: Engine,
     keys: Arc<Keys>,
+    /// Only this life of the job; `None`: whichever there is.
+    life: Option<Life>,
     kept: Mutex<Option<Arc<Kept>>>,
 }
 
 impl View {
-    pub(super) fn new(engine: Engine, keys: Keys) -> Self {
+    pub(super) fn new(engine: Engine, keys: Keys, life: Option<Life>) -> Self {
         Self {
             engine,
             keys: Arc::new(keys),
+            life,
             kept: Mutex::default(),
         }
+    }
+
+    /// Whether this is the life of the job that it reads.
+    pub(super) fn check(&self, cache: &Cache, inner: &Inner) -> Result<()> {
+        self.life
+            .as_ref()
+            .map_or(Ok(()), |life| cache.is_in(inner, life))
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -115,7 +126,11 @@ impl View {
     async fn ask<T>(&self, question: impl Fn(&Inner) -> Result<T>) -> Result<T> {
         let kept = self.kept();
         self.engine.telemetry().states.looked(kept.cache.serves());
-        kept.cache.ask(|inner| Some(question(inner))).await
+        let ask = |inner: &Inner| {
+            self.check(&kept.cache, inner)?;
+            question(inner)
+        };
+        kept.cache.ask(|inner| Some(ask(inner))).await
     }
 
     /// The state that speaks for a scope: the one with the lowest status.
@@ -154,7 +169,11 @@ impl View {
         scope: Scope,
         options: SubscribeOptions,
     ) -> Result<Subscription> {
-        Subscription::open(self.kept(), scope, options).await
+        let kept = self.kept();
+        let check = |inner: &Inner| self.check(&kept.cache, inner);
+        // Whatever is read with this from now on is of the same life.
+        kept.cache.ask(|inner| Some(check(inner))).await?;
+        Subscription::open(kept, scope, options).await
     }
 
     /// Waits for all partitions.

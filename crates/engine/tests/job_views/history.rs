@@ -23,6 +23,7 @@ struct State {
     scans: u64,
     held: Option<Arc<Semaphore>>,
     untold: Option<Arc<Semaphore>>,
+    gets: Option<Arc<Semaphore>>,
 }
 
 impl History {
@@ -55,6 +56,16 @@ impl History {
     pub(crate) fn let_go(&self, pages: usize) {
         let held = self.0.lock().unwrap().held.clone();
         held.unwrap().add_permits(pages);
+    }
+
+    /// Records are read by key, but not answered until they may go.
+    pub(crate) fn hold_gets(&self) {
+        self.0.lock().unwrap().gets = Some(Arc::new(Semaphore::new(0)));
+    }
+
+    pub(crate) fn let_gets_go(&self) {
+        let gets = self.0.lock().unwrap().gets.take();
+        gets.unwrap().close();
     }
 
     /// Nothing of the history is told until it is told again.
@@ -130,6 +141,15 @@ macro_rules! forward {
                 self.history.tamper(&mut page);
                 Ok(page)
             }
+            async fn get(&self, get: Get) -> Result<Vec<Option<Record>>> {
+                let records = self.store.get(get).await;
+                let held = self.history.0.lock().unwrap().gets.clone();
+                if let Some(held) = held {
+                    // Closed when answers may go.
+                    held.acquire().await.map(drop).ok();
+                }
+                records
+            }
             async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
                 let page = self.store.scan(scan).await;
                 let held = {
@@ -159,7 +179,6 @@ macro_rules! forward {
 }
 
 forward! {
-    get: Get => Result<Vec<Option<Record>>>;
     tasks: Tasks => Result<Vec<Option<Task>>>;
     task_by_key: TaskByKey => Result<Option<Task>>;
     declare_index: DeclareIndex => Result<Declared>;

@@ -10,6 +10,7 @@ mod figures;
 mod history;
 mod lines;
 mod listener;
+mod lives;
 mod reading;
 mod slow;
 mod subscribing;

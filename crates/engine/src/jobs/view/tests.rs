@@ -4,7 +4,7 @@ use futures::FutureExt;
 use plimsoll_core::clock::ManualClock;
 use plimsoll_core::record::fields;
 use plimsoll_core::store::{Commit, Put, Write};
-use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Store, StoreExt};
+use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Store, StoreExt, Timestamp};
 
 use super::*;
 use crate::jobs::StateEvent;
@@ -15,6 +15,13 @@ struct World {
     clock: ManualClock,
 }
 
+fn life() -> Life {
+    Life {
+        generation: 1,
+        created_at: Timestamp::MIN,
+    }
+}
+
 impl World {
     async fn new() -> Self {
         let clock = ManualClock::new();
@@ -22,7 +29,8 @@ impl World {
         let store: Arc<dyn Store> = Arc::new(memory.open(Namespace::new("test").unwrap()));
         let ids = Ids::seeded(1, Arc::new(clock.clone()));
         let engine = Engine::with(store.clone(), Arc::new(clock.clone()), ids);
-        let view = View::new(engine, Keys::of(Name::new("import").unwrap()).unwrap());
+        let keys = Keys::of(Name::new("import").unwrap()).unwrap();
+        let view = View::new(engine, keys, Some(life()));
         let job = fields([
             ("partitions", "2"),
             ("generation", "1"),
@@ -93,7 +101,11 @@ async fn a_process_reads_its_own_writes_at_once_and_subscribers_are_told_once() 
     let mut subscription = subscription.unwrap();
     let record = world.write(0, 5, 1).await;
     assert_eq!(world.status(0), 0, "nobody told of it yet");
-    world.view.engine.views().wrote(world.view.job(), &record);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &record);
     assert_eq!(world.status(0), 5);
     assert_eq!(world.lowest(), 5);
     // What was there, and the marker. The write is not told before the history tells it.
@@ -113,7 +125,11 @@ async fn an_own_write_is_not_in_the_replay_before_it_was_told() {
     let world = World::new().await;
     world.view.partitions().await.unwrap();
     let record = world.write(0, 5, 1).await;
-    world.view.engine.views().wrote(world.view.job(), &record);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &record);
     let options = SubscribeOptions::default();
     let subscription = world.view.subscribe(Scope::all(), options).await;
     let mut subscription = subscription.unwrap();
@@ -130,13 +146,25 @@ async fn an_older_own_write_does_not_hide_a_newer_one_of_another() {
     let own = world.write(0, 5, 1).await;
     world.write(0, 6, 2).await;
     world.settle().await;
-    world.view.engine.views().wrote(world.view.job(), &own);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &own);
     assert_eq!(world.status(0), 6);
     // Nor one of its own that was answered first.
     let third = world.write(0, 7, 3).await;
     let fourth = world.write(0, 8, 4).await;
-    world.view.engine.views().wrote(world.view.job(), &fourth);
-    world.view.engine.views().wrote(world.view.job(), &third);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &fourth);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &third);
     assert_eq!(world.status(0), 8);
 }
 
@@ -145,7 +173,11 @@ async fn an_own_write_goes_when_its_end_is_told() {
     let world = World::new().await;
     world.view.partitions().await.unwrap();
     let own = world.write(0, 5, 1).await;
-    world.view.engine.views().wrote(world.view.job(), &own);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &own);
     world.remove(0).await;
     assert_eq!(world.status(0), 5);
     world.settle().await;
@@ -157,7 +189,11 @@ async fn an_own_write_goes_when_its_end_is_told() {
 async fn a_write_before_anything_was_read_loads_nothing() {
     let world = World::new().await;
     let own = world.write(0, 5, 1).await;
-    world.view.engine.views().wrote(world.view.job(), &own);
+    world
+        .view
+        .engine
+        .views()
+        .wrote(world.view.job(), &life(), &own);
     world.settle().await;
     assert_eq!(world.clock.sleepers(), 0, "nobody follows the history");
 }
