@@ -99,6 +99,7 @@ fn drift_and_what_cannot_be_read_are_logged_with_what_they_are_about() {
          error=stored value cannot be read: \
          record plimsoll.states.import.0-bad: bad or missing status";
     assert_eq!(lines[0], unreadable);
-    let drift = r#"WARN 🟡 state was missed jobID=import taskID=0 tag="c" version=1 eventID="event-1""#;
+    let drift =
+        r#"WARN 🟡 state was missed jobID=import taskID=0 tag="c" version=1 eventID="event-1""#;
     assert_eq!(lines[2..], [drift]);
 }

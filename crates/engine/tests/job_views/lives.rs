@@ -69,13 +69,13 @@ async fn one_who_gives_up_while_the_history_is_read_leaves_nothing_behind() {
     // Somebody else follows, so that the history goes on to be read.
     let other = process.engine.jobs().monitor(JOB).await.unwrap();
     world.create_job("other", 1).await;
-    process.history.hold_changes();
-    world.set(0, "a", 1).await;
     world.settle().await;
+    process.history.hold_changes();
     let engine = process.engine.clone();
     let gives_up = spawn(async move { engine.jobs().monitor("other").await.map(drop) });
     world.settle().await;
     gives_up.abort();
+    world.set(0, "a", 1).await;
     world.settle().await;
     let scans = process.history.scans();
     process.history.tell_changes();

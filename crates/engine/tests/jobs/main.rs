@@ -13,4 +13,5 @@ mod order;
 mod reading;
 mod retention;
 mod setting;
+mod threads;
 mod world;

@@ -1,0 +1,147 @@
+//! Managers, subscribers and barriers on several threads, while jobs are deleted and created again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::{Memory, Name, Namespace, Result, Store};
+use plimsoll_engine::Engine;
+use plimsoll_engine::jobs::{
+    FINISHED, Manager, NewState, Scope, StateEvent, SubscribeOptions, Subscription,
+};
+use plimsoll_store_sqlite::{Config, Sqlite};
+
+use crate::world::spawn;
+
+const JOB: &str = "import";
+const PARTITIONS: u32 = 4;
+const WRITES: i32 = 60;
+
+/// Writes states of two tags, several at once, and then that it is done.
+async fn work(manager: Manager) -> Result<()> {
+    for round in 1..=WRITES / 4 {
+        let states = (0..4).map(|n| {
+            let tag = if n % 2 == 0 { "even" } else { "odd" };
+            manager.set_state(NewState::new(tag, round * 4 + n).unwrap())
+        });
+        for written in states.collect::<Vec<_>>() {
+            written.await?;
+        }
+        let own = Scope::all().partition(manager.partition()).tag("odd")?;
+        assert_eq!(manager.get_state(&own).await?.status, round * 4 + 3);
+    }
+    manager.set_finished(NewState::of("done")?).await?;
+    manager.close().await;
+    Ok(())
+}
+
+/// Takes everything until the job is deleted. Answers the last version that it was told of each state.
+async fn take(mut events: Subscription, slow: bool) -> BTreeMap<(u32, Option<Name>), u64> {
+    let mut versions = BTreeMap::new();
+    let mut live = false;
+    loop {
+        match events.next().await {
+            Some(Ok(StateEvent::State { state, replay, .. })) => {
+                assert_eq!(replay, !live);
+                let key = (state.partition, state.tag.clone());
+                let before = versions.insert(key.clone(), state.version);
+                if live {
+                    // Those that were not there yet begin after what former jobs of this name had.
+                    let next = before.is_none_or(|before| state.version == before + 1);
+                    assert!(next, "{key:?}: {before:?} then {}", state.version);
+                } else {
+                    assert_eq!(before, None);
+                }
+            }
+            Some(Ok(StateEvent::ReplayComplete { .. })) => {
+                assert!(!live, "one marker");
+                live = true;
+            }
+            Some(Ok(StateEvent::Restarted)) => panic!("nothing was compacted"),
+            Some(Err(error)) => {
+                assert_eq!(error.code(), "job_deleted");
+                assert!(live);
+                return versions;
+            }
+            None => panic!("it ends with an error"),
+        }
+        if slow {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// One life of the job, from its first partition to its deletion.
+async fn live(processes: &[Engine], life: u64) -> Result<()> {
+    let jobs: Vec<_> = processes.iter().map(Engine::jobs).collect();
+    let first = jobs[0].join(JOB, 0, PARTITIONS).await?;
+    let mut takers = Vec::new();
+    for n in 0..8 {
+        let monitor = jobs[n % jobs.len()].monitor(JOB).await?;
+        let scope = match n / 2 {
+            0 => Scope::all(),
+            1 => Scope::all().partition(1),
+            2 => Scope::all().tag("odd")?,
+            _ => Scope::all().partition(2).tag("even")?,
+        };
+        let options = SubscribeOptions {
+            depth: if n % 2 == 0 { 64 } else { 4 },
+            after: None,
+        };
+        let events = monitor.subscribe(scope.clone(), options).await?;
+        takers.push((scope, spawn(take(events, n % 2 == 1))));
+    }
+    let mut workers = vec![spawn(work(first))];
+    for partition in 1..PARTITIONS {
+        let jobs = jobs[partition as usize % jobs.len()].clone();
+        workers.push(spawn(async move {
+            work(jobs.join(JOB, partition, PARTITIONS).await?).await
+        }));
+    }
+    let monitor = jobs[1].monitor(JOB).await?;
+    assert!(monitor.barrier("done", FINISHED)?.await?.is_finished());
+    for worker in workers {
+        worker.await.unwrap()?;
+    }
+    monitor.refresh().await?;
+    let states = monitor.states(&Scope::all()).await?;
+    assert_eq!(states.len(), 3 * PARTITIONS as usize);
+    assert_eq!(monitor.get_state(&Scope::all()).await?.status, WRITES + 2);
+    let highest = states.iter().map(|state| state.version).max().unwrap();
+    assert_eq!(highest, life * (WRITES as u64) / 2, "versions go on");
+    assert!(jobs[2].delete(JOB).await?);
+    for (scope, taker) in takers {
+        let told = taker.await.unwrap();
+        let expected = states.iter().filter(|state| scope.covers(state));
+        let expected = expected.map(|state| ((state.partition, state.tag.clone()), state.version));
+        assert_eq!(told, expected.collect(), "{scope:?}");
+    }
+    Ok(())
+}
+
+async fn lives(stores: Vec<Arc<dyn Store>>) -> Result<()> {
+    let processes: Vec<_> = stores.into_iter().map(Engine::new).collect();
+    for life in 1..=4 {
+        live(&processes, life).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_or_told_twice_in_memory() -> Result<()> {
+    let memory = Memory::new();
+    let open = || -> Arc<dyn Store> { Arc::new(memory.open(Namespace::new("test").unwrap())) };
+    lives((0..3).map(|_| open()).collect()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nor_between_processes_that_share_a_file() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for _ in 0..3 {
+        let sqlite = Sqlite::open(Config::new(folder.path().join("jobs.db")))?;
+        stores.push(Arc::new(sqlite.namespace(Namespace::new("test")?).await?));
+    }
+    lives(stores).await
+}
