@@ -36,7 +36,7 @@ impl Error for Coded {
 }
 
 /// The status for an error: the one that it, or what it comes from, carries.
-pub(super) fn status_of(error: &(dyn Error + 'static)) -> Result<i32, Invalid> {
+pub(crate) fn status_of(error: &(dyn Error + 'static)) -> Result<i32, Invalid> {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let mut coded = chain.filter_map(|error| error.downcast_ref::<Coded>());
     match coded.next().map_or(ERROR, |coded| coded.status) {

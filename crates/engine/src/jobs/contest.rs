@@ -14,19 +14,19 @@ const WAIT: Duration = Duration::from_millis(5);
 
 /// What is left of the patience with others.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(crate) struct Contest {
     lost: u32,
 }
 
 impl Contest {
     /// Something got done: whoever was in the way is not any more.
-    pub(super) fn won(&mut self) {
+    pub(crate) fn won(&mut self) {
         self.lost = 0;
     }
 
     /// Before something is decided anew: the first time at once, then after a random wait, so that those
     /// who are in each other's way come apart. In the end it is given up.
-    pub(super) async fn again(&mut self, engine: &Engine) -> Result<()> {
+    pub(crate) async fn again(&mut self, engine: &Engine) -> Result<()> {
         self.lost += 1;
         let attempts = self.lost;
         if attempts >= TRIES {

@@ -24,10 +24,10 @@ const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
 
 /// What a step of a removal did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Removed {
-    pub(super) states: u64,
+pub(crate) struct Removed {
+    pub(crate) states: u64,
     /// Whether nothing is left to remove.
-    pub(super) all: bool,
+    pub(crate) all: bool,
 }
 
 impl Jobs {
@@ -67,7 +67,7 @@ impl Jobs {
     }
 
     /// Marks a job as deleted, if it is there, and in this life.
-    pub(super) async fn mark(&self, keys: &Keys, only: Option<&Life>) -> Result<bool> {
+    pub(crate) async fn mark(&self, keys: &Keys, only: Option<&Life>) -> Result<bool> {
         let mut contest = Contest::default();
         loop {
             let job = self.read(keys).await?;
@@ -84,7 +84,7 @@ impl Jobs {
     }
 
     /// Brings a job into another phase. Answers its revision then; `None`: it is not as it was read.
-    pub(super) async fn move_to(
+    pub(crate) async fn move_to(
         &self,
         keys: &Keys,
         job: &Job,
@@ -100,7 +100,7 @@ impl Jobs {
     }
 
     /// Removes the states of a job that was deleted. If it was not, or is there again, nothing happens.
-    pub(super) async fn remove_states(&self, keys: &Keys) -> Result<()> {
+    pub(crate) async fn remove_states(&self, keys: &Keys) -> Result<()> {
         while !self.remove_some(keys).await?.all {
             // Whoever shares this thread, or the store, gets its turn.
             tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ impl Jobs {
     }
 
     /// Removes a page of them.
-    pub(super) async fn remove_some(&self, keys: &Keys) -> Result<Removed> {
+    pub(crate) async fn remove_some(&self, keys: &Keys) -> Result<Removed> {
         let store = self.engine.store();
         let done = |states| Ok(Removed { states, all: true });
         let Some(job) = self.read(keys).await? else {

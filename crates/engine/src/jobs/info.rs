@@ -13,7 +13,7 @@ use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp}
 use super::stored::{Keys, job_of};
 use crate::fields::Reader;
 
-pub(super) const FLOOR: &str = "floor";
+pub(crate) const FLOOR: &str = "floor";
 const PARTITIONS: &str = "partitions";
 const CREATED_AT: &str = "created_at";
 const DELETED_AT: &str = "deleted_at";
@@ -43,7 +43,7 @@ pub struct JobInfo {
 
 /// What may be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Everything.
     Open,
     /// A sweeper makes sure that it has ended. Whoever wants to write opens it again.
@@ -67,13 +67,13 @@ impl Phase {
 
 /// Tells the lives of a job apart, also when nothing is left of those before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Life {
-    pub(super) generation: u64,
-    pub(super) created_at: Timestamp,
+pub(crate) struct Life {
+    pub(crate) generation: u64,
+    pub(crate) created_at: Timestamp,
 }
 
 impl Life {
-    pub(super) fn of(info: &JobInfo) -> Self {
+    pub(crate) fn of(info: &JobInfo) -> Self {
         Self {
             generation: info.generation,
             created_at: info.created_at,
@@ -81,7 +81,7 @@ impl Life {
     }
 
     /// The job is in this phase of this life.
-    pub(super) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; 2], Invalid> {
+    pub(crate) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; 2], Invalid> {
         let guard = |field, value: String| {
             let name = Name::new(field)?;
             Ok(Guard::Field(keys.job.clone(), name, Some(value.into())))
@@ -95,18 +95,18 @@ impl Life {
 
 /// What the record of a job says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) info: JobInfo,
-    pub(super) phase: Phase,
+pub(crate) struct Job {
+    pub(crate) info: JobInfo,
+    pub(crate) phase: Phase,
     /// Versions begin after this.
-    pub(super) floor: u64,
-    pub(super) revision: Revision,
+    pub(crate) floor: u64,
+    pub(crate) revision: Revision,
     /// Whether it expires: nothing is left of it but this record.
-    pub(super) expires: bool,
+    pub(crate) expires: bool,
 }
 
 impl Job {
-    pub(super) fn read(record: &Record) -> Result<Self> {
+    pub(crate) fn read(record: &Record) -> Result<Self> {
         let read = Reader(record);
         let time = |name: &str| {
             let micros = read.number(name)?;
@@ -141,7 +141,7 @@ impl Job {
     }
 
     /// The fields of a new job.
-    pub(super) fn fields(info: &JobInfo, floor: u64) -> Result<Fields, Invalid> {
+    pub(crate) fn fields(info: &JobInfo, floor: u64) -> Result<Fields, Invalid> {
         let mut fields = fields([
             (PARTITIONS, info.partitions.to_string()),
             (CREATED_AT, info.created_at.as_micros().to_string()),
@@ -157,7 +157,7 @@ impl Job {
     }
 
     /// Brings it into another phase, if it is as it was read.
-    pub(super) fn moved(
+    pub(crate) fn moved(
         &self,
         keys: &Keys,
         to: Phase,
@@ -178,7 +178,7 @@ impl Job {
 }
 
 /// What is said about a job, as fields of its record.
-pub(super) fn about(about: &BTreeMap<Name, String>) -> Result<Fields, Invalid> {
+pub(crate) fn about(about: &BTreeMap<Name, String>) -> Result<Fields, Invalid> {
     let fields = about.iter().map(|(name, value)| {
         let field = Name::for_field("about", format!("{ABOUT}{name}"))?;
         Ok((field, value.clone().into()))

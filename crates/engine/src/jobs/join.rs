@@ -180,11 +180,11 @@ impl IntoFuture for Join {
 
 /// What somebody who joins is told.
 #[derive(Debug)]
-pub(super) struct Joined {
-    pub(super) partitions: u32,
-    pub(super) life: Life,
-    pub(super) floor: u64,
-    pub(super) created: bool,
+pub(crate) struct Joined {
+    pub(crate) partitions: u32,
+    pub(crate) life: Life,
+    pub(crate) floor: u64,
+    pub(crate) created: bool,
 }
 
 impl Joined {

@@ -77,13 +77,13 @@ impl Jobs {
     }
 
     /// The record of a job.
-    pub(super) async fn read(&self, keys: &Keys) -> Result<Option<Job>> {
+    pub(crate) async fn read(&self, keys: &Keys) -> Result<Option<Job>> {
         let store = self.engine.store();
         let record = self.patiently(|| store.record(&keys.job)).await?;
         record.as_ref().map(Job::read).transpose()
     }
 
-    pub(super) async fn scan(&self, scan: Scan) -> Result<Page<plimsoll_core::record::Record>> {
+    pub(crate) async fn scan(&self, scan: Scan) -> Result<Page<plimsoll_core::record::Record>> {
         let store = self.engine.store();
         self.patiently(|| store.scan(scan.clone())).await
     }

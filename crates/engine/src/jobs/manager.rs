@@ -12,13 +12,13 @@ use tokio::sync::{Notify, watch};
 
 use super::coded::status_of;
 use super::contest::Contest;
-use super::draft::Draft;
 use super::info::{self, Life, Phase};
 use super::join::Joined;
-use super::known::Known;
-use super::queue::Queue;
+use super::read::view::View;
 use super::stored::Keys;
-use super::view::View;
+use super::write::draft::Draft;
+use super::write::known::Known;
+use super::write::queue::Queue;
 use super::{
     Barrier, FINISHED, Jobs, NewState, Progress, STARTED, Scope, State, SubscribeOptions,
     Subscription, WARNING,
@@ -61,32 +61,32 @@ pub struct Written {
 /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
-pub struct Manager(pub(super) Arc<Inner>);
+pub struct Manager(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) jobs: Jobs,
-    pub(super) keys: Keys,
-    pub(super) partition: u32,
+pub(crate) struct Inner {
+    pub(crate) jobs: Jobs,
+    pub(crate) keys: Keys,
+    pub(crate) partition: u32,
     partitions: u32,
     created: bool,
-    pub(super) life: Life,
-    pub(super) floor: u64,
-    pub(super) spawner: Spawner,
-    pub(super) queue: Mutex<Queue>,
+    pub(crate) life: Life,
+    pub(crate) floor: u64,
+    pub(crate) spawner: Spawner,
+    pub(crate) queue: Mutex<Queue>,
     /// What is known of its states; `None`: nothing yet, or nothing any more.
-    pub(super) known: Mutex<Option<Known>>,
-    pub(super) quota: Mutex<Quota>,
+    pub(crate) known: Mutex<Option<Known>>,
+    pub(crate) quota: Mutex<Quota>,
     /// Nothing waits to be written.
-    pub(super) idle: Notify,
+    pub(crate) idle: Notify,
     view: Arc<View>,
     /// Its subscriptions and barriers are over.
-    pub(super) over: Arc<watch::Sender<bool>>,
+    pub(crate) over: Arc<watch::Sender<bool>>,
 }
 
 impl Manager {
     /// Must be called inside a runtime.
-    pub(super) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
+    pub(crate) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
         let view = View::new(jobs.engine.clone(), keys.clone(), Some(joined.life.clone()));
         Self(Arc::new(Inner {
             view: Arc::new(view),

@@ -20,51 +20,38 @@
 //! They are compared as numbers, exactly as written. So a warning, [`WARNING`], is lower than an error,
 //! [`ERROR`], and wins over it.
 
-mod aggregate;
-mod barrier;
-mod cache;
 mod coded;
 mod contest;
 mod delete;
-mod draft;
-mod event;
-mod fold;
-mod gaps;
 mod info;
 mod join;
-mod known;
-mod load;
 mod look;
 mod manager;
 mod monitor;
-mod plan;
-mod queue;
+mod read;
 mod retire;
-mod round;
 mod state;
 mod stored;
-mod subscribe;
-mod told;
-mod view;
+mod write;
 
 use std::future::Future;
 
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Result, StoreExt};
 
-pub use aggregate::Progress;
-pub use barrier::Barrier;
 pub use coded::Coded;
-pub use event::{Cursor, StateEvent, SubscribeOptions};
 pub use info::JobInfo;
 pub use join::{Join, PARTITIONS_MAX};
 pub use manager::{Manager, Written};
 pub use monitor::Monitor;
+pub use read::aggregate::Progress;
+pub use read::barrier::Barrier;
+pub use read::event::{Cursor, StateEvent, SubscribeOptions};
+pub use read::subscribe::Subscription;
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};
-pub use subscribe::Subscription;
 
+pub(crate) use read::view::Views;
 pub(crate) use retire::Rounds;
-pub(crate) use view::Views;
 
 use crate::Engine;
 use crate::tasks::Retries;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use plimsoll_core::{Name, Result};
 
-use super::aggregate::Progress;
+use super::read::aggregate::Progress;
+use super::read::view::View;
 use super::stored::Keys;
-use super::view::View;
 use super::{Barrier, Jobs, Scope, State, SubscribeOptions, Subscription};
 use crate::Engine;
 

@@ -18,35 +18,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::State;
-use super::draft::Draft;
+use super::write::draft::Draft;
 use crate::fields::Reader;
 
 /// What the keys of all jobs begin with.
-pub(super) const JOBS: &str = "plimsoll.jobs.";
+pub(crate) const JOBS: &str = "plimsoll.jobs.";
 const STATES: &str = "plimsoll.states.";
 
 /// How many events of a partition and tag are remembered.
-pub(super) const EVENTS_KEPT: usize = 16;
+pub(crate) const EVENTS_KEPT: usize = 16;
 
-pub(super) const STATUS: &str = "status";
-pub(super) const MESSAGE: &str = "message";
-pub(super) const VERSION: &str = "version";
-pub(super) const EVENT_ID: &str = "event_id";
-pub(super) const SCHEMA_VERSION: &str = "schema_version";
-pub(super) const EVENTS: &str = "events";
-pub(super) const PAYLOAD: &str = "payload";
+pub(crate) const STATUS: &str = "status";
+pub(crate) const MESSAGE: &str = "message";
+pub(crate) const VERSION: &str = "version";
+pub(crate) const EVENT_ID: &str = "event_id";
+pub(crate) const SCHEMA_VERSION: &str = "schema_version";
+pub(crate) const EVENTS: &str = "events";
+pub(crate) const PAYLOAD: &str = "payload";
 
 /// The keys of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Keys {
-    pub(super) name: Name,
-    pub(super) job: Key,
+pub(crate) struct Keys {
+    pub(crate) name: Name,
+    pub(crate) job: Key,
     /// What the keys of all its states begin with.
-    pub(super) states: Prefix,
+    pub(crate) states: Prefix,
 }
 
 impl Keys {
-    pub(super) fn of(job: Name) -> Result<Self, Invalid> {
+    pub(crate) fn of(job: Name) -> Result<Self, Invalid> {
         let escaped = escape(job.as_str());
         let too_long = |_| {
             let bytes = escaped.len();
@@ -61,17 +61,17 @@ impl Keys {
     }
 
     /// What the keys of all states of a partition begin with.
-    pub(super) fn partition(&self, partition: u32) -> Result<Prefix, Invalid> {
+    pub(crate) fn partition(&self, partition: u32) -> Result<Prefix, Invalid> {
         Prefix::new(format!("{}{partition}-", self.states))
     }
 
     /// The key of a state.
-    pub(super) fn state(&self, partition: u32, tag: &Name) -> Result<Key, Invalid> {
+    pub(crate) fn state(&self, partition: u32, tag: &Name) -> Result<Key, Invalid> {
         Key::for_field("tag", format!("{}{partition}-{tag}", self.states))
     }
 
     /// The partition and tag of a key that [`state`](Self::state) has made.
-    pub(super) fn parse(&self, key: &Key) -> Option<(u32, Name)> {
+    pub(crate) fn parse(&self, key: &Key) -> Option<(u32, Name)> {
         let rest = key.as_str().strip_prefix(self.states.as_str())?;
         let (partition, tag) = rest.split_once('-')?;
         Some((partition.parse().ok()?, Name::new(tag).ok()?))
@@ -79,34 +79,34 @@ impl Keys {
 }
 
 /// The name of a job as a part of keys.
-pub(super) fn escape(job: &str) -> String {
+pub(crate) fn escape(job: &str) -> String {
     job.replace('%', "%25").replace('.', "%2E")
 }
 
 /// The name of the job that a key of [`JOBS`] is about.
-pub(super) fn job_of(key: &Key) -> Option<Name> {
+pub(crate) fn job_of(key: &Key) -> Option<Name> {
     let escaped = key.as_str().strip_prefix(JOBS)?;
     Name::new(escaped.replace("%2E", ".").replace("%25", "%")).ok()
 }
 
 /// A write that is remembered, so that its repetition is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Event {
-    pub(super) id: Name,
-    pub(super) version: u64,
+pub(crate) struct Event {
+    pub(crate) id: Name,
+    pub(crate) version: u64,
 }
 
 /// What a record of a state says.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Stored {
-    pub(super) state: State,
+pub(crate) struct Stored {
+    pub(crate) state: State,
     /// The last writes, the newest last.
-    pub(super) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 impl Stored {
     /// What a record of a state of this job says.
-    pub(super) fn read(keys: &Keys, record: &Record) -> Result<Self> {
+    pub(crate) fn read(keys: &Keys, record: &Record) -> Result<Self> {
         let (partition, tag) = keys
             .parse(&record.key)
             .ok_or_else(|| unreadable(&record.key))?;
@@ -133,7 +133,7 @@ impl Stored {
     }
 
     /// The fields that a write leaves, as this version, the last of these events.
-    pub(super) fn fields(draft: &Draft, version: u64, events: &[Event]) -> Result<Fields, Invalid> {
+    pub(crate) fn fields(draft: &Draft, version: u64, events: &[Event]) -> Result<Fields, Invalid> {
         let mut fields = fields([
             (STATUS, draft.status.to_string()),
             (MESSAGE, draft.message.clone()),

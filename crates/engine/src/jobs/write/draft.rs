@@ -5,8 +5,8 @@ use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::{Ids, Key, Limits, Name};
 use serde_json::json;
 
-use super::NewState;
-use super::stored::Keys;
+use crate::jobs::NewState;
+use crate::jobs::stored::Keys;
 
 /// What the fields of a state take at most, but for its message and its payload: mostly the events that
 /// are remembered.
@@ -14,20 +14,20 @@ const REST_BYTES_MAX: usize = 16 * 1024;
 
 /// A state that can be written.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
-    pub(super) key: Key,
-    pub(super) tag: Name,
-    pub(super) status: i32,
-    pub(super) message: String,
-    pub(super) event_id: Name,
+pub(crate) struct Draft {
+    pub(crate) key: Key,
+    pub(crate) tag: Name,
+    pub(crate) status: i32,
+    pub(crate) message: String,
+    pub(crate) event_id: Name,
     /// As JSON.
-    pub(super) payload: Option<Bytes>,
-    pub(super) schema_version: u32,
+    pub(crate) payload: Option<Bytes>,
+    pub(crate) schema_version: u32,
 }
 
 impl Draft {
     /// Checks that a state is one of this partition, and of a size that can be stored.
-    pub(super) fn check(
+    pub(crate) fn check(
         state: NewState,
         keys: &Keys,
         partition: u32,
@@ -71,7 +71,7 @@ impl Draft {
     }
 
     /// About how many bytes it takes, with an eighth of what the rest may take.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let payload = self.payload.as_ref().map_or(0, Bytes::len);
         self.message.len() + payload + REST_BYTES_MAX / 8
     }

@@ -4,12 +4,12 @@ use std::sync::PoisonError;
 
 use plimsoll_core::{Error, Result};
 
-use super::manager::{Inner, Written};
 use super::queue::Call;
+use crate::jobs::manager::{Inner, Written};
 
 impl Inner {
     /// Answers a write.
-    pub(super) fn answer(&self, call: Call, answer: Result<Written>) {
+    pub(crate) fn answer(&self, call: Call, answer: Result<Written>) {
         let engine = &self.jobs.engine;
         let now = engine.clock().monotonic();
         let took = now.saturating_sub(call.since);

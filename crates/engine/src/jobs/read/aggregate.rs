@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_core::Name;
 
 use super::gaps::Gaps;
-use super::{FINISHED, NOT_STARTED};
+use crate::jobs::{FINISHED, NOT_STARTED};
 
 /// What the partitions of a job have said, in the order of who speaks first.
 ///
@@ -21,7 +21,7 @@ use super::{FINISHED, NOT_STARTED};
 /// Of several with the lowest status the lowest partition speaks, and of its states the first tag in
 /// order. A partition that the job does not have is not counted.
 #[derive(Debug, Default)]
-pub(super) struct Aggregate {
+pub(crate) struct Aggregate {
     partitions: u32,
     all: BTreeSet<(i32, u32, Name)>,
     by_partition: BTreeMap<u32, BTreeSet<(i32, Name)>>,
@@ -47,7 +47,7 @@ struct Counts {
 
 /// Who speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lowest {
+pub(crate) enum Lowest {
     /// The state of this partition and tag.
     State(u32, Name),
     /// This partition, which has not said anything.
@@ -70,7 +70,7 @@ pub struct Progress {
 }
 
 impl Lowest {
-    pub(super) fn partition(&self) -> u32 {
+    pub(crate) fn partition(&self) -> u32 {
         match self {
             Self::State(partition, _) | Self::Silent(partition) => *partition,
         }
@@ -79,7 +79,7 @@ impl Lowest {
 
 /// What a barrier has to do, and because of which partition: the lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// All partitions are there.
     Reached(u32),
     /// It has a negative status.
@@ -89,7 +89,7 @@ pub(super) enum Verdict {
 }
 
 impl Aggregate {
-    pub(super) fn new(partitions: u32) -> Self {
+    pub(crate) fn new(partitions: u32) -> Self {
         Self {
             partitions,
             silent: Gaps::upto(partitions),
@@ -97,12 +97,12 @@ impl Aggregate {
         }
     }
 
-    pub(super) fn partitions(&self) -> u32 {
+    pub(crate) fn partitions(&self) -> u32 {
         self.partitions
     }
 
     /// The status of a partition and tag was this and becomes that; `None`: there is no state.
-    pub(super) fn replace(
+    pub(crate) fn replace(
         &mut self,
         partition: u32,
         tag: &Name,
@@ -159,7 +159,7 @@ impl Aggregate {
     }
 
     /// Who speaks for a tag, with its status.
-    pub(super) fn of_tag(&self, tag: &Name) -> (i32, Lowest) {
+    pub(crate) fn of_tag(&self, tag: &Name) -> (i32, Lowest) {
         let Some(of_tag) = self.by_tag.get(tag) else {
             return (NOT_STARTED, Lowest::Silent(0));
         };
@@ -174,7 +174,7 @@ impl Aggregate {
     }
 
     /// Who speaks for a partition.
-    pub(super) fn of_partition(&self, partition: u32) -> Lowest {
+    pub(crate) fn of_partition(&self, partition: u32) -> Lowest {
         let said = self.by_partition.get(&partition).and_then(BTreeSet::first);
         match said {
             Some((_, tag)) => Lowest::State(partition, tag.clone()),
@@ -183,7 +183,7 @@ impl Aggregate {
     }
 
     /// Who speaks for the job.
-    pub(super) fn of_all(&self) -> Lowest {
+    pub(crate) fn of_all(&self) -> Lowest {
         let silent = self.silent.first().map(|gap| (NOT_STARTED, gap));
         match self.all.first() {
             Some((status, partition, tag))
@@ -196,7 +196,7 @@ impl Aggregate {
     }
 
     /// How far each tag is, in the order of tags.
-    pub(super) fn progress(&self) -> Vec<Progress> {
+    pub(crate) fn progress(&self) -> Vec<Progress> {
         let of = |(tag, of_tag): (&Name, &OfTag)| {
             let Counts {
                 running,
@@ -216,7 +216,7 @@ impl Aggregate {
 
     /// What a barrier at this tag and status has to do. A negative status of any partition fails it,
     /// a warning too, whatever it waits for.
-    pub(super) fn verdict(&self, tag: &Name, wanted: i32) -> Verdict {
+    pub(crate) fn verdict(&self, tag: &Name, wanted: i32) -> Verdict {
         let (status, lowest) = self.of_tag(tag);
         match lowest.partition() {
             partition if status < 0 => Verdict::Failed(partition),
@@ -226,7 +226,7 @@ impl Aggregate {
     }
 
     /// How many partitions have a lower status than this, which is positive.
-    pub(super) fn behind(&self, tag: &Name, wanted: i32) -> u32 {
+    pub(crate) fn behind(&self, tag: &Name, wanted: i32) -> u32 {
         let Some(of_tag) = self.by_tag.get(tag) else {
             return self.partitions;
         };

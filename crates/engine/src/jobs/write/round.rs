@@ -8,12 +8,12 @@ use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Outcome, Receipt};
 use plimsoll_core::{Error, Result};
 
-use super::contest::Contest;
-use super::info::{Job, Life, Phase};
 use super::known::Known;
-use super::manager::{Inner, Written};
 use super::plan::{JOB_GUARDS, Planner, Verdict};
 use super::queue::Call;
+use crate::jobs::contest::Contest;
+use crate::jobs::info::{Job, Life, Phase};
+use crate::jobs::manager::{Inner, Written};
 use crate::locks::refused_by;
 
 /// What somebody does whose write was refused because the job may not be written.
@@ -41,7 +41,7 @@ fn go_on(job: Option<&Job>, mine: &Life) -> GoOn {
 
 impl Inner {
     /// Writes states in their order, and answers each.
-    pub(super) async fn write(&self, mut calls: VecDeque<Call>) {
+    pub(crate) async fn write(&self, mut calls: VecDeque<Call>) {
         let mut contest = Contest::default();
         while !calls.is_empty() {
             let count = calls.len();
@@ -178,7 +178,7 @@ impl Inner {
     }
 
     /// Makes sure that the job may be written, after it was refused.
-    pub(super) async fn go_on(&self) -> Result<()> {
+    pub(crate) async fn go_on(&self) -> Result<()> {
         let job = self.jobs.read(&self.keys).await?;
         match (go_on(job.as_ref(), &self.life), job) {
             (GoOn::Reopen, Some(job)) => {

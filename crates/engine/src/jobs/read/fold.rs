@@ -12,12 +12,12 @@ use plimsoll_core::record::Record;
 use plimsoll_core::{Error, Invalid, Key, Name, Result};
 
 use super::aggregate::{Aggregate, Lowest};
-use super::stored::{Keys, Stored};
-use super::{Scope, State};
+use crate::jobs::stored::{Keys, Stored};
+use crate::jobs::{Scope, State};
 
 /// The states of a job.
 #[derive(Debug)]
-pub(super) struct Fold {
+pub(crate) struct Fold {
     keys: Arc<Keys>,
     /// By partition and tag.
     slots: BTreeMap<u32, BTreeMap<Name, Slot>>,
@@ -44,7 +44,7 @@ enum Told {
 
 /// What is new about something that was told.
 #[derive(Debug)]
-pub(super) enum News {
+pub(crate) enum News {
     /// Nothing: it was known, or something newer is.
     Known,
     State(Arc<State>),
@@ -89,7 +89,7 @@ impl Slot {
 
 impl Fold {
     /// Nothing is known. [`ready`](Self::ready) has to be called before anything is asked.
-    pub(super) fn new(keys: Arc<Keys>) -> Self {
+    pub(crate) fn new(keys: Arc<Keys>) -> Self {
         Self {
             keys,
             slots: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl Fold {
     }
 
     /// So many partitions there are.
-    pub(super) fn ready(&mut self, partitions: u32) {
+    pub(crate) fn ready(&mut self, partitions: u32) {
         self.aggregate = Aggregate::new(partitions);
         for (partition, tags) in &self.slots {
             for (tag, slot) in tags {
@@ -109,12 +109,12 @@ impl Fold {
         }
     }
 
-    pub(super) fn aggregate(&self) -> &Aggregate {
+    pub(crate) fn aggregate(&self) -> &Aggregate {
         &self.aggregate
     }
 
     /// A record was written.
-    pub(super) fn put(&mut self, record: &Record) -> News {
+    pub(crate) fn put(&mut self, record: &Record) -> News {
         let Some(place) = self.keys.parse(&record.key) else {
             return match Stored::read(&self.keys, record) {
                 Err(error) => News::Unreadable(error),
@@ -143,7 +143,7 @@ impl Fold {
     }
 
     /// A record ended. Answers whether it was there.
-    pub(super) fn remove(&mut self, key: &Key, revision: Revision) -> bool {
+    pub(crate) fn remove(&mut self, key: &Key, revision: Revision) -> bool {
         let Some(place) = self.keys.parse(key) else {
             return false;
         };
@@ -158,7 +158,7 @@ impl Fold {
     }
 
     /// A record was written in this process: readers see it at once.
-    pub(super) fn wrote(&mut self, record: &Record) {
+    pub(crate) fn wrote(&mut self, record: &Record) {
         let newer = |slot: &Slot| {
             let own = slot.own.as_ref().map(|(revision, _)| *revision);
             record.revision > slot.revision.max(own.unwrap_or_default())
@@ -186,7 +186,7 @@ impl Fold {
     }
 
     /// The state that speaks for a scope.
-    pub(super) fn get(&self, scope: &Scope) -> Result<State> {
+    pub(crate) fn get(&self, scope: &Scope) -> Result<State> {
         self.check(scope)?;
         let (partition, tag) = match (scope.partition, &scope.tag) {
             (Some(partition), Some(tag)) => (partition, Some(tag.clone())),
@@ -208,7 +208,7 @@ impl Fold {
     }
 
     /// The state of a partition and tag; not started, if there is none.
-    pub(super) fn state(&self, partition: u32, tag: Option<Name>) -> State {
+    pub(crate) fn state(&self, partition: u32, tag: Option<Name>) -> State {
         let slot = tag.as_ref().and_then(|tag| self.slot(partition, tag));
         match slot.and_then(Slot::state) {
             Some(state) => State::clone(state),
@@ -217,14 +217,14 @@ impl Fold {
     }
 
     /// The states of a scope that readers see, in the order of partitions and tags.
-    pub(super) fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
+    pub(crate) fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
         self.check(scope)?;
         let slots = self.slots_of(scope).filter_map(Slot::state);
         Ok(slots.cloned().collect())
     }
 
     /// The states of a scope that were told, in no useful order.
-    pub(super) fn told(&self, scope: &Scope) -> Vec<Arc<State>> {
+    pub(crate) fn told(&self, scope: &Scope) -> Vec<Arc<State>> {
         let told = self.slots_of(scope).filter_map(|slot| match &slot.told {
             Told::State(state) => Some(state.clone()),
             Told::Nothing | Told::Unreadable(_) => None,
@@ -251,7 +251,7 @@ impl Fold {
     }
 
     /// Whether the scope is one of this job, and everything in it can be read.
-    pub(super) fn check(&self, scope: &Scope) -> Result<()> {
+    pub(crate) fn check(&self, scope: &Scope) -> Result<()> {
         self.in_range(scope)?;
         let covers = |(partition, tag): &&(u32, Name)| {
             scope.partition.is_none_or(|of| of == *partition)
@@ -264,7 +264,7 @@ impl Fold {
         }
     }
 
-    pub(super) fn in_range(&self, scope: &Scope) -> Result<(), Invalid> {
+    pub(crate) fn in_range(&self, scope: &Scope) -> Result<(), Invalid> {
         let partitions = self.aggregate.partitions();
         match scope.partition {
             Some(partition) if partition >= partitions => Err(Invalid::new(
@@ -280,13 +280,13 @@ impl Fold {
     }
 
     /// Whether this record is newer than what was told.
-    pub(super) fn is_news(&self, record: &Record) -> bool {
+    pub(crate) fn is_news(&self, record: &Record) -> bool {
         let slot = self.slot_of(&record.key);
         slot.is_none_or(|slot| record.revision > slot.revision)
     }
 
     /// What there is, by key, with its revision.
-    pub(super) fn revisions(&self) -> BTreeMap<Key, Revision> {
+    pub(crate) fn revisions(&self) -> BTreeMap<Key, Revision> {
         let mut there = BTreeMap::new();
         for (partition, tags) in &self.slots {
             for (tag, slot) in tags.iter().filter(|(_, slot)| slot.is_there()) {
@@ -299,7 +299,7 @@ impl Fold {
     }
 
     /// Whether this is still what was told last of a key.
-    pub(super) fn still(&self, key: &Key, revision: Revision) -> bool {
+    pub(crate) fn still(&self, key: &Key, revision: Revision) -> bool {
         let slot = self.slot_of(key);
         slot.is_some_and(|slot| slot.revision == revision && slot.is_there())
     }

@@ -10,7 +10,7 @@ use plimsoll_core::{Error, Result};
 use tokio::sync::oneshot;
 
 use super::draft::Draft;
-use super::manager::{Inner, Written};
+use crate::jobs::manager::{Inner, Written};
 
 /// How many states of a manager may wait.
 const WAITING_MAX: usize = 4_096;
@@ -23,7 +23,7 @@ const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The states that wait.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     calls: VecDeque<Call>,
     bytes: usize,
     /// Whether a task is there that sends them.
@@ -34,18 +34,18 @@ pub(super) struct Queue {
 
 /// A state that waits.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) draft: Draft,
+pub(crate) struct Call {
+    pub(crate) draft: Draft,
     /// When it was called.
-    pub(super) since: Duration,
+    pub(crate) since: Duration,
     /// As which version it was to be written when that was last decided.
-    pub(super) version: u64,
-    pub(super) reply: oneshot::Sender<Result<Written>>,
+    pub(crate) version: u64,
+    pub(crate) reply: oneshot::Sender<Result<Written>>,
 }
 
 impl Inner {
     /// Takes a place in the line.
-    pub(super) fn enqueue(
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         draft: Draft,
     ) -> Result<impl Future<Output = Result<Written>> + Send + use<>> {
@@ -85,7 +85,7 @@ impl Inner {
     }
 
     /// Takes no more states, and waits until those that wait are written.
-    pub(super) async fn drain(&self) {
+    pub(crate) async fn drain(&self) {
         loop {
             let idle = self.idle.notified();
             {
@@ -108,7 +108,7 @@ impl Inner {
         self.idle.notify_waiters();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.queue().closed
     }
 

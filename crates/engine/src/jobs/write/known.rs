@@ -6,28 +6,28 @@ use plimsoll_core::record::Record;
 use plimsoll_core::store::Scan;
 use plimsoll_core::{Error, Key, Name, Result, StoreExt};
 
-use super::Jobs;
-use super::stored::{Event, Keys, Stored};
+use crate::jobs::Jobs;
+use crate::jobs::stored::{Event, Keys, Stored};
 
 /// What was written last of a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Last {
+pub(crate) struct Last {
     /// `None`: nothing.
-    pub(super) version: Option<u64>,
-    pub(super) events: Vec<Event>,
+    pub(crate) version: Option<u64>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// What was written last of each tag. What cannot be read keeps nothing from the others.
 #[derive(Debug, Default)]
-pub(super) struct Known(BTreeMap<Name, Result<Last>>);
+pub(crate) struct Known(BTreeMap<Name, Result<Last>>);
 
 impl Known {
-    pub(super) fn last(&self, tag: &Name) -> Result<Option<Last>> {
+    pub(crate) fn last(&self, tag: &Name) -> Result<Option<Last>> {
         self.0.get(tag).cloned().transpose()
     }
 
     /// Takes in a record that was read or written.
-    pub(super) fn learn(&mut self, keys: &Keys, record: &Record) {
+    pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) {
         let Some((_, tag)) = keys.parse(&record.key) else {
             return;
         };
@@ -39,7 +39,7 @@ impl Known {
     }
 
     /// Reads a state anew.
-    pub(super) async fn look_at(
+    pub(crate) async fn look_at(
         &mut self,
         jobs: &Jobs,
         keys: &Keys,
@@ -56,7 +56,7 @@ impl Known {
     }
 
     /// Reads all states of a partition, and shows them.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         jobs: &Jobs,
         keys: &Keys,
         partition: u32,

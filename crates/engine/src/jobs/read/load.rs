@@ -7,12 +7,12 @@ use plimsoll_core::store::Scan;
 use plimsoll_core::{Result, StoreExt};
 use tracing::warn;
 
-use super::State;
 use super::cache::{Cache, Inner};
 use crate::history::{self, Place, Told};
+use crate::jobs::State;
 
 /// Loads or refreshes, unless something newer begins meanwhile.
-pub(super) async fn run(cache: Arc<Cache>, refresh: bool, epoch: u64) {
+pub(crate) async fn run(cache: Arc<Cache>, refresh: bool, epoch: u64) {
     let done = match refresh {
         true => reconcile(&cache, epoch).await,
         false => load(&cache, epoch).await,
@@ -26,7 +26,7 @@ pub(super) async fn run(cache: Arc<Cache>, refresh: bool, epoch: u64) {
 }
 
 /// Where the history ends now.
-pub(super) async fn newest(cache: &Cache) -> Result<Place> {
+pub(crate) async fn newest(cache: &Cache) -> Result<Place> {
     let engine = &cache.engine;
     let call = || history::newest(engine.store().as_ref());
     let clock = engine.clock().as_ref();

@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use super::cache::Events;
 use super::event::{Cursor, StateEvent, SubscribeOptions};
-use super::stored::Stored;
 use super::view::Kept;
-use super::{Scope, State};
 use crate::history::{Part, Place, Taken, read};
+use crate::jobs::stored::Stored;
+use crate::jobs::{Scope, State};
 
 /// The smallest buffer.
 const DEPTH_MIN: usize = 4;
@@ -66,7 +66,7 @@ type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 type Snapshot = (Vec<Arc<State>>, Events, Place);
 
 impl Subscription {
-    pub(super) async fn open(
+    pub(crate) async fn open(
         kept: Arc<Kept>,
         scope: Scope,
         options: SubscribeOptions,
@@ -109,7 +109,7 @@ impl Subscription {
     }
 
     /// Ends, without an error, as soon as this says so.
-    pub(super) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
+    pub(crate) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
         self.closed = Some(Box::pin(async move {
             // It is in here, so that it cannot be gone.
             over.subscribe().wait_for(|over| *over).await.ok();

@@ -8,8 +8,8 @@ use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::{Name, Result};
 use serde::{Deserialize, Serialize};
 
-use super::State;
 use crate::history::Place;
+use crate::jobs::State;
 
 /// How to subscribe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl From<Cursor> for String {
 }
 
 impl Cursor {
-    pub(super) fn new(job: Name, generation: u64, place: Place) -> Self {
+    pub(crate) fn new(job: Name, generation: u64, place: Place) -> Self {
         Self {
             job,
             generation,
@@ -93,7 +93,7 @@ impl Cursor {
     }
 
     /// Where it is, if it is one of this job; `None`: what it belongs to is over.
-    pub(super) fn of(&self, job: &Name, generation: u64) -> Result<Option<Place>, Invalid> {
+    pub(crate) fn of(&self, job: &Name, generation: u64) -> Result<Option<Place>, Invalid> {
         match self.job == *job {
             true => Ok((self.generation == generation).then_some(self.place)),
             false => Err(foreign()),

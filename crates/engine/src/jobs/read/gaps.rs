@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 /// Missing numbers, as runs: the first of each, and the one after its last. As small as what is there
 /// is orderly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gaps(BTreeMap<u32, u32>);
+pub(crate) struct Gaps(BTreeMap<u32, u32>);
 
 impl Gaps {
     /// All numbers below this are missing.
-    pub(super) fn upto(end: u32) -> Self {
+    pub(crate) fn upto(end: u32) -> Self {
         Self((end > 0).then_some((0, end)).into_iter().collect())
     }
 
     /// The lowest one that is missing.
-    pub(super) fn first(&self) -> Option<u32> {
+    pub(crate) fn first(&self) -> Option<u32> {
         self.0.first_key_value().map(|(start, _)| *start)
     }
 
     /// This one is there now.
-    pub(super) fn fill(&mut self, number: u32) {
+    pub(crate) fn fill(&mut self, number: u32) {
         let Some((start, end)) = self.around(number) else {
             return;
         };
@@ -33,7 +33,7 @@ impl Gaps {
     }
 
     /// This one is missing again.
-    pub(super) fn open(&mut self, number: u32) {
+    pub(crate) fn open(&mut self, number: u32) {
         if self.around(number).is_some() {
             return;
         }

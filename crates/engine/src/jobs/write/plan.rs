@@ -6,17 +6,17 @@ use plimsoll_core::store::{Commit, Guard, Merge, Write};
 use plimsoll_core::{Ids, Invalid, Name, Result};
 
 use super::draft::Draft;
-use super::info::{Life, Phase};
 use super::known::{Known, Last};
-use super::stored::{EVENT_ID, EVENTS_KEPT, Event, Keys, PAYLOAD, Stored, VERSION};
+use crate::jobs::info::{Life, Phase};
+use crate::jobs::stored::{EVENT_ID, EVENTS_KEPT, Event, Keys, PAYLOAD, Stored, VERSION};
 
 /// Which guards of a commit say that the job may be written. The others say that the states are as they
 /// were known.
-pub(super) const JOB_GUARDS: usize = 2;
+pub(crate) const JOB_GUARDS: usize = 2;
 
 /// What becomes of one state.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It is written as this version.
     Write(u64),
     /// It was written as this version before.
@@ -24,7 +24,7 @@ pub(super) enum Verdict {
 }
 
 /// Whether a write was made before; otherwise what it leaves.
-pub(super) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
+pub(crate) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
     let last = last.cloned().unwrap_or_default();
     if let Some(event) = last.events.iter().find(|event| event.id == *event_id) {
         return (Verdict::Repeat(event.version), last);
@@ -44,18 +44,18 @@ pub(super) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdi
 
 /// Makes commits for states, one after another. Each is bound to the one before: if that is refused, so are
 /// all that follow, and the order in which they were called is kept.
-pub(super) struct Planner<'a> {
-    pub(super) keys: &'a Keys,
-    pub(super) life: &'a Life,
-    pub(super) floor: u64,
-    pub(super) known: &'a Known,
-    pub(super) ids: &'a Ids,
+pub(crate) struct Planner<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) life: &'a Life,
+    pub(crate) floor: u64,
+    pub(crate) known: &'a Known,
+    pub(crate) ids: &'a Ids,
     ahead: BTreeMap<Name, Last>,
     before: Option<Guard>,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         keys: &'a Keys,
         life: &'a Life,
         floor: u64,
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What becomes of the next state, with the commit for it if it is written.
-    pub(super) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Option<Commit>)> {
+    pub(crate) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Option<Commit>)> {
         let last = match self.ahead.get(&draft.tag) {
             Some(last) => Some(last.clone()),
             None => self.known.last(&draft.tag)?,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::aggregate::Verdict;
 use super::cache::{Cache, Inner};
 use super::view::View;
-use super::{Scope, State};
+use crate::jobs::{Scope, State};
 
 /// Waits until every partition of a job has at least some status at a tag, all at one moment, and answers
 /// the lowest state then.
@@ -31,7 +31,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    pub(super) fn new(view: Arc<View>, tag: impl AsRef<str>, status: i32) -> Result<Self> {
+    pub(crate) fn new(view: Arc<View>, tag: impl AsRef<str>, status: i32) -> Result<Self> {
         Ok(Self {
             view,
             tag: Name::for_field("tag", tag)?,
@@ -42,7 +42,7 @@ impl Barrier {
     }
 
     /// Ends as soon as this says so.
-    pub(super) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
+    pub(crate) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
         self.over = Some(over);
         self
     }

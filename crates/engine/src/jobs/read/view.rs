@@ -9,11 +9,11 @@ use plimsoll_core::{Name, Result};
 use super::aggregate::Progress;
 use super::barrier::Barrier;
 use super::cache::{Cache, Inner};
-use super::info::Life;
-use super::stored::Keys;
-use super::{Scope, State, SubscribeOptions, Subscription};
 use crate::Engine;
 use crate::history::Following;
+use crate::jobs::info::Life;
+use crate::jobs::stored::Keys;
+use crate::jobs::{Scope, State, SubscribeOptions, Subscription};
 
 /// Who reads the states of which job in this process. As long as somebody does, they are kept warm.
 #[derive(Debug, Default)]
@@ -21,8 +21,8 @@ pub(crate) struct Views(Mutex<BTreeMap<Name, Weak<Kept>>>);
 
 /// States that are kept warm as long as somebody has this.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) cache: Arc<Cache>,
+pub(crate) struct Kept {
+    pub(crate) cache: Arc<Cache>,
     /// Dropping it ends that.
     _following: Following,
 }
@@ -33,7 +33,7 @@ impl Views {
     }
 
     /// A record of a state was written in this process: reads show it at once, subscribers when it is told.
-    pub(super) fn wrote(&self, job: &Name, life: &Life, record: &Record) {
+    pub(crate) fn wrote(&self, job: &Name, life: &Life, record: &Record) {
         let kept = self.views().get(job).and_then(Weak::upgrade);
         if let Some(kept) = kept {
             kept.cache.wrote(life, record);
@@ -76,7 +76,7 @@ impl Drop for Kept {
 /// The states of a job, read from memory. All handles of a job in a process share them; the first read
 /// loads them, the last handle lets them go.
 #[derive(Debug)]
-pub(super) struct View {
+pub(crate) struct View {
     engine: Engine,
     keys: Arc<Keys>,
     /// Only this life of the job; `None`: whichever there is.
@@ -85,7 +85,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(engine: Engine, keys: Keys, life: Option<Life>) -> Self {
+    pub(crate) fn new(engine: Engine, keys: Keys, life: Option<Life>) -> Self {
         Self {
             engine,
             keys: Arc::new(keys),
@@ -95,22 +95,22 @@ impl View {
     }
 
     /// Whether this is the life of the job that it reads.
-    pub(super) fn check(&self, cache: &Cache, inner: &Inner) -> Result<()> {
+    pub(crate) fn check(&self, cache: &Cache, inner: &Inner) -> Result<()> {
         self.life
             .as_ref()
             .map_or(Ok(()), |life| cache.is_in(inner, life))
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    pub(super) fn job(&self) -> &Name {
+    pub(crate) fn job(&self) -> &Name {
         &self.keys.name
     }
 
     /// What it reads. After that has ended with an error, this begins anew.
-    pub(super) fn kept(&self) -> Arc<Kept> {
+    pub(crate) fn kept(&self) -> Arc<Kept> {
         let mut held = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = held.as_ref().filter(|kept| !kept.cache.is_closed()) {
             return kept.clone();
@@ -134,23 +134,23 @@ impl View {
     }
 
     /// The state that speaks for a scope: the one with the lowest status.
-    pub(super) async fn get_state(&self, scope: &Scope) -> Result<State> {
+    pub(crate) async fn get_state(&self, scope: &Scope) -> Result<State> {
         self.ask(|inner| inner.fold.get(scope)).await
     }
 
     /// The states of a scope that exist, in the order of partitions and tags.
-    pub(super) async fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
+    pub(crate) async fn states(&self, scope: &Scope) -> Result<Vec<Arc<State>>> {
         self.ask(|inner| inner.fold.states(scope)).await
     }
 
     /// How many partitions the job has.
-    pub(super) async fn partitions(&self) -> Result<u32> {
+    pub(crate) async fn partitions(&self) -> Result<u32> {
         self.ask(|inner| Ok(inner.fold.aggregate().partitions()))
             .await
     }
 
     /// How far each tag is.
-    pub(super) async fn progress(&self) -> Result<Vec<Progress>> {
+    pub(crate) async fn progress(&self) -> Result<Vec<Progress>> {
         self.ask(|inner| {
             inner.fold.check(&Scope::all())?;
             Ok(inner.fold.aggregate().progress())
@@ -159,12 +159,12 @@ impl View {
     }
 
     /// Waits until reads show everything that was acknowledged before this call.
-    pub(super) async fn refresh(&self) -> Result<()> {
+    pub(crate) async fn refresh(&self) -> Result<()> {
         self.kept().cache.refresh().await
     }
 
     /// Every change from now on, after what there is.
-    pub(super) async fn subscribe(
+    pub(crate) async fn subscribe(
         &self,
         scope: Scope,
         options: SubscribeOptions,
@@ -177,7 +177,7 @@ impl View {
     }
 
     /// Waits for all partitions.
-    pub(super) fn barrier(self: &Arc<Self>, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
+    pub(crate) fn barrier(self: &Arc<Self>, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
         Barrier::new(self.clone(), tag, status)
     }
 }

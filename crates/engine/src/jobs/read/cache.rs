@@ -17,11 +17,12 @@ use tokio::sync::Notify;
 use tracing::{error, warn};
 
 use super::fold::{Fold, News};
-use super::info::{self, Job, Life};
-use super::stored::Keys;
-use super::{Scope, State, load};
+use super::load;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
+use crate::jobs::info::{self, Job, Life};
+use crate::jobs::stored::Keys;
+use crate::jobs::{Scope, State};
 use crate::spawn::Spawner;
 
 /// How many events are kept for those who are slow, and about how many bytes of them.
@@ -29,32 +30,32 @@ const EVENTS_KEPT: usize = 1_024;
 const BYTES_KEPT: usize = 4 << 20;
 
 /// Reads what subscribers are told.
-pub(super) type Events = Reader<Place, Arc<State>, Error>;
+pub(crate) type Events = Reader<Place, Arc<State>, Error>;
 
 /// The states of one job.
 #[derive(Debug)]
-pub(super) struct Cache {
-    pub(super) engine: Engine,
-    pub(super) keys: Arc<Keys>,
+pub(crate) struct Cache {
+    pub(crate) engine: Engine,
+    pub(crate) keys: Arc<Keys>,
     me: Weak<Self>,
     /// Which changes have places.
-    pub(super) states: Interest,
+    pub(crate) states: Interest,
     inner: Mutex<Inner>,
     events: Arc<Fanout<Place, Arc<State>, Error>>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(crate) struct Inner {
     phase: Phase,
     /// Which load or refresh is the one that counts.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
     /// Told up to here.
-    pub(super) upto: Place,
+    pub(crate) upto: Place,
     job: Option<Job>,
     /// A record of the job below this revision is out of date, as the history says.
     job_from: Revision,
-    pub(super) fold: Fold,
+    pub(crate) fold: Fold,
     /// What was written in this process before it was known which life of the job is read.
     early: BTreeMap<Key, (Life, Record)>,
     patience: Patience,
@@ -68,7 +69,7 @@ enum Phase {
 }
 
 impl Cache {
-    pub(super) fn new(engine: Engine, keys: Arc<Keys>) -> Arc<Self> {
+    pub(crate) fn new(engine: Engine, keys: Arc<Keys>) -> Arc<Self> {
         let place = Place::after(Position::ZERO);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -90,22 +91,22 @@ impl Cache {
         })
     }
 
-    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self.inner().phase, Phase::Closed(_))
     }
 
     /// Which life of the job is read, once that is known.
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         let inner = self.inner();
         inner.job.as_ref().map_or(0, |job| job.info.generation)
     }
 
     /// Whether it is this life of the job that is read.
-    pub(super) fn is_in(&self, inner: &Inner, life: &Life) -> Result<()> {
+    pub(crate) fn is_in(&self, inner: &Inner, life: &Life) -> Result<()> {
         match &inner.job {
             Some(job) if Life::of(&job.info) != *life => {
                 let job = self.keys.name.clone();
@@ -116,18 +117,18 @@ impl Cache {
     }
 
     /// Whether reads are answered at once.
-    pub(super) fn serves(&self) -> bool {
+    pub(crate) fn serves(&self) -> bool {
         matches!(self.inner().phase, Phase::Serving)
     }
 
     /// Up to where subscribers have been told everything; `None`: nobody is told anything now.
-    pub(super) fn told_upto(&self) -> Option<Place> {
+    pub(crate) fn told_upto(&self) -> Option<Place> {
         let inner = self.inner();
         matches!(inner.phase, Phase::Serving).then_some(inner.upto)
     }
 
     /// Asks at once; `None`: it does not serve yet.
-    pub(super) fn now<T>(&self, question: impl FnOnce(&Inner) -> Result<T>) -> Option<Result<T>> {
+    pub(crate) fn now<T>(&self, question: impl FnOnce(&Inner) -> Result<T>) -> Option<Result<T>> {
         let inner = self.inner();
         match &inner.phase {
             Phase::Loading => None,
@@ -137,7 +138,7 @@ impl Cache {
     }
 
     /// Waits until there is an answer.
-    pub(super) async fn until<T>(&self, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, mut look: impl FnMut(&mut Inner) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Whatever changes from here on is not missed.
@@ -150,7 +151,7 @@ impl Cache {
     }
 
     /// Asks as soon as it serves, and until there is an answer.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         mut question: impl FnMut(&Inner) -> Option<Result<T>>,
     ) -> Result<T> {
@@ -163,7 +164,7 @@ impl Cache {
     }
 
     /// What was told of a scope, and a reader of what is told from then on.
-    pub(super) async fn snapshot(&self, scope: &Scope) -> Result<(Vec<Arc<State>>, Events, Place)> {
+    pub(crate) async fn snapshot(&self, scope: &Scope) -> Result<(Vec<Arc<State>>, Events, Place)> {
         self.ask(|inner| {
             let read = || {
                 inner.fold.in_range(scope)?;
@@ -175,7 +176,7 @@ impl Cache {
     }
 
     /// Waits until everything is told that the store has acknowledged.
-    pub(super) async fn refresh(&self) -> Result<()> {
+    pub(crate) async fn refresh(&self) -> Result<()> {
         let newest = load::newest(self).await?;
         self.engine.tail().look();
         self.ask(|inner| (inner.upto >= newest).then_some(Ok(())))
@@ -183,7 +184,7 @@ impl Cache {
     }
 
     /// A record of a state was written in this process, in this life of the job.
-    pub(super) fn wrote(&self, life: &Life, record: &Record) {
+    pub(crate) fn wrote(&self, life: &Life, record: &Record) {
         let mut inner = self.inner();
         match &inner.job {
             Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(record),
@@ -198,7 +199,7 @@ impl Cache {
     }
 
     /// Serves from now on what it holds: it has been told everything up to its place.
-    pub(super) fn serve(&self, inner: &mut Inner) {
+    pub(crate) fn serve(&self, inner: &mut Inner) {
         if let (Phase::Loading, Some(job)) = (&inner.phase, &inner.job) {
             let life = Life::of(&job.info);
             for (written_in, record) in std::mem::take(&mut inner.early).into_values() {
@@ -214,7 +215,7 @@ impl Cache {
     }
 
     /// Nobody is told anything any more. Whoever reads next begins anew.
-    pub(super) fn close(&self, inner: &mut Inner, error: Error) {
+    pub(crate) fn close(&self, inner: &mut Inner, error: Error) {
         if !matches!(inner.phase, Phase::Closed(_)) {
             inner.phase = Phase::Closed(error.clone());
             inner.epoch += 1;
@@ -224,12 +225,12 @@ impl Cache {
     }
 
     /// Nobody reads any more: nothing is loaded, and whoever tells it something is not heard.
-    pub(super) fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.close(&mut self.inner(), Error::Closed);
     }
 
     /// Folds a record that a scan or the history shows.
-    pub(super) fn put(&self, inner: &mut Inner, record: &Record) -> Option<Arc<State>> {
+    pub(crate) fn put(&self, inner: &mut Inner, record: &Record) -> Option<Arc<State>> {
         match inner.fold.put(record) {
             News::Known => None,
             News::State(state) => Some(state),
@@ -250,17 +251,17 @@ impl Cache {
     }
 
     /// Passes states on to subscribers.
-    pub(super) fn tell(&self, events: Vec<Told<Place, Arc<State>>>) {
+    pub(crate) fn tell(&self, events: Vec<Told<Place, Arc<State>>>) {
         self.events.tell(events);
     }
 
     /// Whether this record of the job, as it was read, is what the history has told or newer.
-    pub(super) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
+    pub(crate) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
         record.is_none_or(|record| record.revision >= inner.job_from)
     }
 
     /// The job's own record, as the store shows it.
-    pub(super) fn job(&self, inner: &mut Inner, record: Option<&Record>) -> Result<()> {
+    pub(crate) fn job(&self, inner: &mut Inner, record: Option<&Record>) -> Result<()> {
         let name = || self.keys.name.clone();
         let record = match record {
             Some(record) => record,

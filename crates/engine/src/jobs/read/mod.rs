@@ -1,0 +1,13 @@
+//! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
+//! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
+//! `subscribe`, `event` and `barrier` what readers have.
+
+pub(crate) mod aggregate;
+pub(crate) mod barrier;
+pub(crate) mod cache;
+pub(crate) mod event;
+pub(crate) mod fold;
+mod gaps;
+pub(crate) mod load;
+pub(crate) mod subscribe;
+pub(crate) mod view;
