@@ -15,6 +15,7 @@ use plimsoll::sqlite::{Config, Sqlite};
 use plimsoll::{Plimsoll, Records, Result};
 use serde::{Deserialize, Serialize};
 
+const JOBS: &str = "gbe.state.tasks.";
 const STUCK: Duration = Duration::from_secs(5 * 60);
 const STEP_TIMEOUT_MS: i64 = 60_000;
 
@@ -47,7 +48,7 @@ struct Job {
 }
 
 fn key(id: &str) -> String {
-    format!("gbe.state.tasks.email-send.{id}")
+    format!("{JOBS}email-send.{id}")
 }
 
 /// Unix milliseconds by the store's clock, which is the same for all.
@@ -119,10 +120,11 @@ async fn complete(records: &Records, id: &str, worker: &str) -> Result<bool> {
     tell(records, format!("{worker} completes {id}"), complete).await
 }
 
-/// What has not ended and was not updated for long.
+/// What has not ended and was not updated for long. However many others there are, none of them is
+/// read: the index leads to what was not updated.
 async fn stuck(records: &Records) -> Result<Vec<Record>> {
     let before = now(records).await? - STUCK.as_millis() as i64;
-    let scan = records.scan("gbe.state.tasks.").lt("updated_at", before);
+    let scan = records.scan(JOBS).range("updated_at", ..before);
     let scan = scan.ne("state", "completed").ne("state", "failed");
     let scan = scan.ne("state", "cancelled").max_results(1_000);
     scan.stream().try_collect().await
@@ -154,6 +156,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let plimsoll = Plimsoll::from(Sqlite::open(config)?);
     let records = plimsoll.engine("gbe").await?.records();
+
+    // Stored with the records: from now on every process that writes them keeps it.
+    records.declare_index(JOBS, "updated_at").await?;
 
     println!("Three jobs, and two workers:");
     for id in ["job_1", "job_2", "job_3"] {
@@ -188,7 +193,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     println!("What is stored in the end:");
-    let mut all = records.scan("gbe.state.tasks.").stream();
+    let mut all = records.scan(JOBS).stream();
     while let Some(record) = all.try_next().await? {
         let job: Job = from_record(&record)?;
         assert!(matches!(job.state, State::Completed));

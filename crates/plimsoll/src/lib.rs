@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 pub use plimsoll_core::*;
 pub use plimsoll_engine::{
-    Archive, Engine, Locks, Records, Retention, Retries, StoredRetention, Sweeper, Tasks, Worker,
-    Workers, archive, locks, records, registry, sweeper, tasks, testing, worker,
+    Archive, Engine, Jobs, Locks, Records, Retention, Retries, StoredRetention, Sweeper, Tasks,
+    Worker, Workers, archive, history, history::History, jobs, locks, records, registry, sweeper,
+    tasks, testing, worker,
 };
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
@@ -110,7 +111,7 @@ impl Plimsoll {
         self
     }
 
-    /// Tasks, workers, records and locks of a namespace.
+    /// Tasks, workers, records, jobs and locks of a namespace.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -153,6 +154,8 @@ mod guides {
     struct Tasks;
     #[doc = include_str!("../../../docs/records.md")]
     struct Records;
+    #[doc = include_str!("../../../docs/job-states.md")]
+    struct JobStates;
     #[doc = include_str!("../../../docs/locks.md")]
     struct Locks;
     #[cfg(all(feature = "logs", feature = "otlp", feature = "prometheus"))]

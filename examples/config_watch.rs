@@ -1,0 +1,139 @@
+//! Services follow their configuration, which is records: they have it in memory, and hear of every change
+//! at once. One of them is restarted and goes on from its cursor; all see a record that is deleted, and one
+//! whose time is up.
+
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll::change::Removal;
+use plimsoll::clock::ManualClock;
+use plimsoll::history::Place;
+use plimsoll::record::Record;
+use plimsoll::records::{Watch, WatchEvent};
+use plimsoll::{Key, Limits, Memory, Plimsoll, Records, Result, Sweeper};
+
+const CONFIG: &str = "config.";
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A service, with its configuration as it knows it.
+struct Service {
+    name: &'static str,
+    config: BTreeMap<Key, Record>,
+    /// Where to go on after a restart. It would keep this and the configuration in a file.
+    cursor: Option<Place>,
+}
+
+impl Service {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            config: BTreeMap::new(),
+            cursor: None,
+        }
+    }
+
+    /// Everything and its changes, or what has changed since.
+    fn watch(&self, records: &Records) -> Result<Watch> {
+        let watch = records.watch(CONFIG)?;
+        Ok(match self.cursor {
+            None => watch,
+            Some(cursor) => watch.after(cursor),
+        })
+    }
+
+    /// Takes in what it is told, until it has heard of so many events.
+    async fn follow(&mut self, watch: &mut Watch, events: usize) -> Result<()> {
+        for _ in 0..events {
+            match watch.next().await? {
+                WatchEvent::Snapshot(record) => self.adopt("has", record),
+                WatchEvent::ReplayComplete { cursor } => self.cursor = Some(cursor),
+                WatchEvent::Put { record, cursor } => {
+                    self.adopt("changes", record);
+                    self.cursor = Some(cursor);
+                }
+                WatchEvent::Removed {
+                    key, how, cursor, ..
+                } => {
+                    let why = match how {
+                        Removal::Deleted => "was deleted",
+                        Removal::Expired => "has expired",
+                    };
+                    println!("  {:<7} drops   {key}, which {why}", self.name);
+                    self.config.remove(&key);
+                    self.cursor = Some(cursor);
+                }
+                // Away for longer than the history is kept: everything is told again.
+                WatchEvent::Restarted => self.config.clear(),
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, how: &str, record: Record) {
+        let value = String::from_utf8_lossy(record.field("value").map_or(b"", |value| value));
+        println!("  {:<7} {how:<7} {} = {value}", self.name, record.key);
+        self.config.insert(record.key.clone(), record);
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.config.keys().map(|key| key.as_str()).collect()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    // A clock that the example moves, so that nobody has to wait for an hour.
+    let clock = ManualClock::new();
+    let memory = Memory::with(Arc::new(clock.clone()), Limits::default());
+    let engine = Plimsoll::from(memory).engine("docs").await?;
+    let records = engine.records();
+    let set = async |key: &str, value: &str| records.set_field(key, "value", value).await;
+    set("config.mail.host", "mx1").await?;
+    set("config.web.port", "8080").await?;
+
+    println!("Two services start:");
+    let (mut api, mut mailer) = (Service::new("api"), Service::new("mailer"));
+    let mut api_watch = api.watch(&records)?;
+    let mut mailer_watch = mailer.watch(&records)?;
+    api.follow(&mut api_watch, 3).await?;
+    mailer.follow(&mut mailer_watch, 3).await?;
+
+    println!("A change, and a banner for an hour:");
+    set("config.mail.host", "mx2").await?;
+    let hour = Some(60 * MINUTE);
+    records
+        .put("config.banner", [("value", "back soon")], hour)
+        .await?;
+    api.follow(&mut api_watch, 2).await?;
+    mailer.follow(&mut mailer_watch, 2).await?;
+
+    println!("The mailer is restarted. Meanwhile:");
+    drop(mailer_watch);
+    set("config.web.port", "8443").await?;
+    records.delete("config.mail.host").await?;
+    set("config.mail.relay", "relay1").await?;
+    api.follow(&mut api_watch, 3).await?;
+
+    println!("It goes on from its cursor, with what it has missed:");
+    let mut mailer_watch = mailer.watch(&records)?;
+    mailer.follow(&mut mailer_watch, 3).await?;
+    assert_eq!(mailer.config, api.config);
+
+    println!("The hour is over. A sweeper, which runs somewhere, puts it on record:");
+    clock.advance(61 * MINUTE);
+    assert_eq!(
+        records.get("config.banner").await?,
+        None,
+        "gone for readers at once"
+    );
+    Sweeper::new(engine.clone()).pass_all().await;
+    api.follow(&mut api_watch, 1).await?;
+    mailer.follow(&mut mailer_watch, 1).await?;
+
+    assert_eq!(api.keys(), ["config.mail.relay", "config.web.port"]);
+    assert_eq!(mailer.config, api.config);
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! A monitor looks at a job from another process. First it is told what there is, then what changes, as it
+//! changes. It goes away, comes back, and goes on from its cursor: nothing is missing, and nothing comes twice.
+
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+
+use plimsoll::jobs::{Cursor, Manager, NewState, Scope, StateEvent};
+use plimsoll::jobs::{SubscribeOptions, Subscription};
+use plimsoll::{Invalid, Jobs, Plimsoll, Result};
+
+const JOB: &str = "reindex";
+
+/// Opens the file, as every process does for itself.
+async fn open(url: &str) -> Result<Jobs> {
+    Ok(Plimsoll::open(url)?.engine("search").await?.jobs())
+}
+
+/// What the monitor keeps: how far each partition is, and where it was in the history. It would fit in a
+/// file.
+#[derive(Default)]
+struct Board {
+    versions: BTreeMap<u32, u64>,
+    cursor: Option<String>,
+}
+
+impl Board {
+    /// From the beginning, or from where it was.
+    fn options(&self) -> Result<SubscribeOptions, Invalid> {
+        let cursor = self.cursor.as_deref().map(str::parse::<Cursor>);
+        Ok(SubscribeOptions {
+            after: cursor.transpose()?,
+            ..SubscribeOptions::default()
+        })
+    }
+
+    /// Takes so many events, and shows them.
+    async fn follow(&mut self, events: &mut Subscription, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let Some(event) = events.next().await.transpose()? else {
+                break;
+            };
+            match event {
+                StateEvent::State {
+                    state,
+                    replay,
+                    cursor,
+                } => {
+                    let how = if replay { "there" } else { "new" };
+                    let (partition, version) = (state.partition, state.version);
+                    println!("  {how:<6} {partition} {:<12} v{version}", state.message);
+                    let before = self.versions.insert(partition, version);
+                    // In the replay, only the newest version of each state is told.
+                    assert!(replay || version == before.unwrap_or(0) + 1, "a gap");
+                    self.cursor = cursor
+                        .map(|cursor| cursor.to_string())
+                        .or(self.cursor.take());
+                }
+                StateEvent::ReplayComplete { cursor } => {
+                    println!("  ------ that is what there was");
+                    self.cursor = Some(cursor.to_string());
+                }
+                // Had it been away for longer than the history is kept.
+                StateEvent::Restarted => self.versions.clear(),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn report(partition: &Manager, files: i32) -> Result<()> {
+    let state = NewState::new("index", files)?.message(format!("{files} files"));
+    partition.set_state(state).await.map(drop)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let url = format!("sqlite:{}", folder.path().join("search.db").display());
+    let workers = open(&url).await?;
+    let (zero, one) = (
+        workers.join(JOB, 0, 2).await?,
+        workers.join(JOB, 1, 2).await?,
+    );
+    for files in [10, 20, 30] {
+        report(&zero, files).await?;
+    }
+    report(&one, 5).await?;
+
+    println!("The monitor comes, and sees what there is, then what changes:");
+    let mut board = Board::default();
+    let monitor = open(&url).await?.monitor(JOB).await?;
+    let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
+    board.follow(&mut events, 3).await?;
+    assert_eq!(board.versions, BTreeMap::from([(0, 3), (1, 1)]));
+    report(&zero, 40).await?;
+    report(&one, 15).await?;
+    board.follow(&mut events, 2).await?;
+
+    println!("It goes away, and the job goes on.");
+    drop((events, monitor));
+    for files in [50, 60] {
+        report(&zero, files).await?;
+        report(&one, files).await?;
+    }
+
+    let cursor = board.cursor.as_deref().unwrap_or_default();
+    println!("It comes back with its cursor, {cursor}:");
+    let monitor = open(&url).await?.monitor(JOB).await?;
+    let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
+    board.follow(&mut events, 4).await?;
+    zero.set_finished(NewState::of("index")?).await?;
+    board.follow(&mut events, 1).await?;
+    assert_eq!(board.versions, BTreeMap::from([(0, 7), (1, 4)]));
+
+    println!("The job is deleted, and the monitor is told so:");
+    zero.delete_job().await?;
+    let Some(Err(over)) = events.next().await else {
+        return Err("the subscription should have ended with an error".into());
+    };
+    println!("  {over}");
+    assert_eq!(over.code(), "job_deleted");
+    assert!(events.next().await.is_none());
+    Ok(())
+}
