@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use plimsoll::change::Removal;
 use plimsoll::clock::ManualClock;
 use plimsoll::history::Place;
@@ -44,9 +45,9 @@ impl Service {
         })
     }
 
-    /// Takes in what it is told, until it has heard of so many events.
-    async fn follow(&mut self, watch: &mut Watch, events: usize) -> Result<()> {
-        for _ in 0..events {
+    /// Takes in what it is told, until this is so.
+    async fn follow(&mut self, watch: &mut Watch, until: fn(&Self) -> bool) -> Result<()> {
+        while !until(self) {
             match watch.next().await? {
                 WatchEvent::Snapshot(record) => self.adopt("has", record),
                 WatchEvent::ReplayComplete { cursor } => self.cursor = Some(cursor),
@@ -78,8 +79,8 @@ impl Service {
         self.config.insert(record.key.clone(), record);
     }
 
-    fn keys(&self) -> Vec<&str> {
-        self.config.keys().map(|key| key.as_str()).collect()
+    fn has(&self, key: &str) -> bool {
+        self.config.keys().any(|known| known.as_str() == key)
     }
 }
 
@@ -98,8 +99,10 @@ async fn main() -> Result<()> {
     let (mut api, mut mailer) = (Service::new("api"), Service::new("mailer"));
     let mut api_watch = api.watch(&records)?;
     let mut mailer_watch = mailer.watch(&records)?;
-    api.follow(&mut api_watch, 3).await?;
-    mailer.follow(&mut mailer_watch, 3).await?;
+    api.follow(&mut api_watch, |it| it.cursor.is_some()).await?;
+    mailer
+        .follow(&mut mailer_watch, |it| it.cursor.is_some())
+        .await?;
 
     println!("A change, and a banner for an hour:");
     set("config.mail.host", "mx2").await?;
@@ -107,19 +110,25 @@ async fn main() -> Result<()> {
     records
         .put("config.banner", [("value", "back soon")], hour)
         .await?;
-    api.follow(&mut api_watch, 2).await?;
-    mailer.follow(&mut mailer_watch, 2).await?;
+    api.follow(&mut api_watch, |it| it.has("config.banner"))
+        .await?;
+    mailer
+        .follow(&mut mailer_watch, |it| it.has("config.banner"))
+        .await?;
 
     println!("The mailer is restarted. Meanwhile:");
     drop(mailer_watch);
     set("config.web.port", "8443").await?;
     records.delete("config.mail.host").await?;
     set("config.mail.relay", "relay1").await?;
-    api.follow(&mut api_watch, 3).await?;
+    api.follow(&mut api_watch, |it| it.has("config.mail.relay"))
+        .await?;
 
     println!("It goes on from its cursor, with what it has missed:");
     let mut mailer_watch = mailer.watch(&records)?;
-    mailer.follow(&mut mailer_watch, 3).await?;
+    mailer
+        .follow(&mut mailer_watch, |it| it.has("config.mail.relay"))
+        .await?;
     assert_eq!(mailer.config, api.config);
 
     println!("The hour is over. A sweeper, which runs somewhere, puts it on record:");
@@ -130,10 +139,15 @@ async fn main() -> Result<()> {
         "gone for readers at once"
     );
     Sweeper::new(engine.clone()).pass_all().await;
-    api.follow(&mut api_watch, 1).await?;
-    mailer.follow(&mut mailer_watch, 1).await?;
+    api.follow(&mut api_watch, |it| !it.has("config.banner"))
+        .await?;
+    mailer
+        .follow(&mut mailer_watch, |it| !it.has("config.banner"))
+        .await?;
 
-    assert_eq!(api.keys(), ["config.mail.relay", "config.web.port"]);
-    assert_eq!(mailer.config, api.config);
+    let stored: Vec<Record> = records.scan(CONFIG).stream().try_collect().await?;
+    for service in [api, mailer] {
+        assert!(service.config.into_values().eq(stored.clone()));
+    }
     Ok(())
 }

@@ -34,9 +34,9 @@ impl Board {
         })
     }
 
-    /// Takes so many events, and shows them.
-    async fn follow(&mut self, events: &mut Subscription, count: usize) -> Result<()> {
-        for _ in 0..count {
+    /// Shows what it is told, until partition 0 has this version.
+    async fn follow(&mut self, events: &mut Subscription, version: u64) -> Result<()> {
+        while self.versions.get(&0) != Some(&version) || self.cursor.is_none() {
             let Some(event) = events.next().await.transpose()? else {
                 break;
             };
@@ -93,9 +93,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
     board.follow(&mut events, 3).await?;
     assert_eq!(board.versions, BTreeMap::from([(0, 3), (1, 1)]));
-    report(&zero, 40).await?;
     report(&one, 15).await?;
-    board.follow(&mut events, 2).await?;
+    report(&zero, 40).await?;
+    board.follow(&mut events, 4).await?;
 
     println!("It goes away, and the job goes on.");
     drop((events, monitor));
@@ -108,9 +108,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("It comes back with its cursor, {cursor}:");
     let monitor = open(&url).await?.monitor(JOB).await?;
     let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
-    board.follow(&mut events, 4).await?;
     zero.set_finished(NewState::of("index")?).await?;
-    board.follow(&mut events, 1).await?;
+    board.follow(&mut events, 7).await?;
     assert_eq!(board.versions, BTreeMap::from([(0, 7), (1, 4)]));
 
     println!("The job is deleted, and the monitor is told so:");
