@@ -33,6 +33,8 @@ pub(crate) const CUT_OFF: u8 = 12;
 pub(crate) const LOCK_NOT_ACQUIRED: u8 = 20;
 /// The lock was lost while its command ran, which was ended.
 pub(crate) const LOCK_LOST: u8 = 21;
+/// The record is not as expected, so that nothing was written to it.
+pub(crate) const NOT_SWAPPED: u8 = 40;
 
 /// The table of them all, for `--help`.
 pub(crate) const HELP: &str = "\
@@ -49,6 +51,7 @@ Exit codes:
    12  `work` had to cut something off when it ended
    20  `lock run` did not get the lock: the command did not run
    21  `lock run` lost the lock: the command was ended
+   40  `record cas` wrote nothing: an expectation does not hold
   130  interrupted";
 
 /// How a command ended, or why it could not.
@@ -74,6 +77,8 @@ pub(crate) enum CliError {
     LockNotAcquired(Error),
     #[error("lock {name} was lost: {what}")]
     LockLost { name: String, what: &'static str },
+    #[error("nothing was written: {0}")]
+    NotSwapped(String),
     #[error("{what} cannot be read: {error}")]
     Input { what: String, error: std::io::Error },
     #[error("cannot {what}: {error}")]
@@ -113,6 +118,7 @@ impl CliError {
             Self::Timeout(_) => TIMEOUT,
             Self::LockNotAcquired(_) => LOCK_NOT_ACQUIRED,
             Self::LockLost { .. } => LOCK_LOST,
+            Self::NotSwapped(_) => NOT_SWAPPED,
             Self::Input { .. } | Self::System { .. } | Self::Output(_) | Self::Json(_) => FAILURE,
         }
     }
@@ -128,6 +134,7 @@ impl CliError {
             }
             Self::Timeout(_) => "timeout",
             Self::LockLost { .. } => "lock_lost",
+            Self::NotSwapped(_) => "guard",
             Self::Input { .. } => "input",
             Self::System { .. } => "system",
             Self::Output(_) | Self::Json(_) => "output",
@@ -190,6 +197,9 @@ fn advice(error: &Error) -> Option<&'static str> {
         Error::NotFound(NotFound::Task(_) | NotFound::TaskByKey(_)) => Some(
             "It was deleted, has been kept long enough, or is in another store or namespace: see --store and --namespace.",
         ),
+        Error::NotFound(NotFound::Index(_)) => {
+            Some("To declare it: plimsoll record index declare PREFIX FIELD.")
+        }
         Error::Conflict(conflict) => match **conflict {
             Conflict::MaxAttemptsReached { .. } => Some("--force grants one more attempt."),
             Conflict::NotFinished { .. } => Some("Cancel it first: plimsoll task cancel ID."),
@@ -274,6 +284,7 @@ mod tests {
             CUT_OFF,
             LOCK_NOT_ACQUIRED,
             LOCK_LOST,
+            NOT_SWAPPED,
         ] {
             assert!(HELP.contains(&format!("\n{code:>5}  ")), "{code}");
         }

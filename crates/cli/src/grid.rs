@@ -1,5 +1,7 @@
 //! Tables that fit the terminal.
 
+use crate::exit::Outcome;
+use crate::output::say;
 use crate::screen::{Screen, Tint};
 use crate::text;
 
@@ -131,6 +133,65 @@ impl Grid {
         }
         line.push('\n');
         line
+    }
+}
+
+/// Rows of a table that may be endless, shown a block at a time: the first block decides how wide
+/// the columns are.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    columns: &'static [Column],
+    rows: Vec<Vec<Cell>>,
+    /// How much text is in them.
+    bytes: usize,
+    grid: Option<Grid>,
+}
+
+impl Blocks {
+    /// So many rows are a block.
+    const ROWS: usize = 500;
+    /// So much text is one too, so that no more of it is held.
+    const BYTES: usize = 1 << 20;
+
+    pub(crate) fn new(columns: &'static [Column]) -> Self {
+        Self {
+            columns,
+            rows: Vec::new(),
+            bytes: 0,
+            grid: None,
+        }
+    }
+
+    /// Whether somebody still listens.
+    pub(crate) fn push(&mut self, row: Vec<Cell>, screen: &Screen) -> Outcome<bool> {
+        self.bytes += row.iter().map(|cell| cell.text.len()).sum::<usize>();
+        self.rows.push(row);
+        match self.rows.len() >= Self::ROWS || self.bytes >= Self::BYTES {
+            true => self.flush(screen),
+            false => Ok(true),
+        }
+    }
+
+    /// Shows what has not been shown yet.
+    pub(crate) fn flush(&mut self, screen: &Screen) -> Outcome<bool> {
+        Ok(say(&self.block(screen))?)
+    }
+
+    /// The rows that have not been shown yet.
+    pub(crate) fn block(&mut self, screen: &Screen) -> String {
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        if rows.is_empty() {
+            return String::new();
+        }
+        let first = self.grid.is_none();
+        let fit = || Grid::fit(self.columns, &rows, screen.width);
+        let grid = self.grid.get_or_insert_with(fit);
+        let header = match first {
+            true => grid.header(screen),
+            false => String::new(),
+        };
+        header + &grid.rows(&rows, screen)
     }
 }
 

@@ -18,6 +18,7 @@ mod output;
 mod place;
 mod process;
 mod queue;
+mod record;
 mod screen;
 mod sweep;
 mod table;
@@ -52,6 +53,8 @@ struct Arguments {
 enum Command {
     /// Submits tasks, looks at them, waits for them and operates on them.
     Task(Box<task::TaskCommand>),
+    /// Reads and writes records, finds them, and hears of their changes.
+    Record(Box<record::RecordCommand>),
     /// Shows how many tasks wait where, and which come next.
     Queue(queue::QueueCommand),
     /// Shows which workers there are, and how much they do.
@@ -139,6 +142,10 @@ impl Command {
             Self::Task(task) => {
                 let json = task.options.json;
                 ended(runtime.block_on(task.run()), json)
+            }
+            Self::Record(record) => {
+                let json = record.options.json;
+                ended(runtime.block_on(record.run()), json)
             }
             Self::Queue(queue) => {
                 let json = queue.options.json;

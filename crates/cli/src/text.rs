@@ -23,9 +23,26 @@ pub(crate) fn clean_lines(text: &str) -> String {
 
 /// Characters that end a line, move the cursor or turn the direction of writing are not shown.
 fn without_controls(text: &str) -> String {
-    let harmful =
-        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.replace(harmful, "\u{fffd}")
+    text.replace(is_harmful, "\u{fffd}")
+}
+
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Any bytes on one line: what is no text, and what a terminal would obey, is escaped.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match is_harmful(c) {
+                true => text.extend(c.escape_default()),
+                false => text.push(c),
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
 }
 
 /// At most so many columns; what is cut off is marked.
@@ -163,6 +180,13 @@ mod tests {
             "a b\u{fffd}[31mc\u{fffd}d"
         );
         assert_eq!(clean_lines("a\n\tb\x07"), "a\n    b\u{fffd}");
+    }
+
+    #[test]
+    fn bytes_are_shown_as_text_where_they_are() {
+        assert_eq!(escaped("h\u{e9} 日 C:\\x".as_bytes()), "h\u{e9} 日 C:\\x");
+        let bytes = b"a\n\0\xff\x1b[m\xe2\x80\xaeb\xe2\x80";
+        assert_eq!(escaped(bytes), r"a\n\u{0}\xff\u{1b}[m\u{202e}b\xe2\x80");
     }
 
     #[test]

@@ -8,14 +8,10 @@ use plimsoll::task::{Priority, Progress, Status, Task};
 use super::select::{BY_INTEREST, Filters};
 use crate::client::Client;
 use crate::exit::{OK, Outcome};
-use crate::grid::{Cell, Column, Grid};
-use crate::output::say;
+use crate::grid::{Blocks, Cell, Column};
 use crate::screen::{Screen, Tint};
 use crate::text::{age, rough, span};
 use crate::wire::WireTask;
-
-/// So many rows are shown at a time when all are: the widths are decided by the first of them.
-const BLOCK: usize = 500;
 
 /// Lists tasks: what is alive first, lane by lane, the oldest first.
 #[derive(Debug, Args)]
@@ -67,42 +63,24 @@ impl ListTasks {
     }
 }
 
-/// Tasks for people, a block of rows at a time.
-#[derive(Default)]
-pub(crate) struct Table {
-    rows: Vec<Vec<Cell>>,
-    grid: Option<Grid>,
+/// Tasks for people.
+pub(crate) struct Table(pub(super) Blocks);
+
+impl Default for Table {
+    fn default() -> Self {
+        Self(Blocks::new(&COLUMNS))
+    }
 }
 
 impl Table {
     /// Whether somebody still listens.
     pub(crate) fn push(&mut self, task: &Task, now: Timestamp, screen: &Screen) -> Outcome<bool> {
-        self.rows.push(row(task, now));
-        match self.rows.len() {
-            BLOCK.. => self.flush(screen),
-            _ => Ok(true),
-        }
+        self.0.push(row(task, now), screen)
     }
 
     /// Shows what has not been shown yet.
     pub(crate) fn flush(&mut self, screen: &Screen) -> Outcome<bool> {
-        Ok(say(&self.block(screen))?)
-    }
-
-    /// The rows that have not been shown yet.
-    pub(super) fn block(&mut self, screen: &Screen) -> String {
-        let rows = std::mem::take(&mut self.rows);
-        if rows.is_empty() {
-            return String::new();
-        }
-        let first = self.grid.is_none();
-        let fit = || Grid::fit(&COLUMNS, &rows, screen.width);
-        let grid = self.grid.get_or_insert_with(fit);
-        let header = match first {
-            true => grid.header(screen),
-            false => String::new(),
-        };
-        header + &grid.rows(&rows, screen)
+        self.0.flush(screen)
     }
 }
 

@@ -106,7 +106,7 @@ impl World {
                 .push(task, self.clock.now(), &screen)
                 .expect("it is shown");
         }
-        table.block(&screen)
+        table.0.block(&screen)
     }
 }
 

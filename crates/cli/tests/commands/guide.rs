@@ -124,6 +124,48 @@ fn every_field_of_queues_and_locks_is_named() {
     assert_eq!(keys([&lock]), fields("| `lock list` |"));
 }
 
+#[test]
+fn every_field_of_records_is_named() {
+    let world = World::new();
+    let object = |words: &[&str]| {
+        let words = [&["record"], words, &["--json"]].concat();
+        world.run(&words).ended(0).object()
+    };
+    let mut written = vec![object(&["put", "a", "n=1"])];
+    written.push(object(&["touch", "a", "--persist"]));
+    written.push(object(&["cas", "a", "n", "1", "2"]));
+    let looked = object(&["cas", "a", "--when", "n=2"]);
+    assert!(looked["revision"].is_null(), "{looked}");
+    written.push(looked);
+    for answer in &written {
+        let mut named = fields("| `record put`, `touch`, `cas` |");
+        assert!(named.remove("null") && named.remove("cas"));
+        assert_eq!(keys([answer]), named);
+    }
+    for words in [&["get", "a"][..], &["set", "a", "n=2"], &["scan", "a"]] {
+        let record = object(words);
+        assert_eq!(keys([&record]), fields("| `record get`, `set`, `scan` |"));
+        assert_eq!(keys([&record["fields"]["n"]]), Words::from(["text".into()]));
+    }
+    let field = object(&["get", "a", "--field", "n"]);
+    assert_eq!(keys([&field]), fields("| `record get --field` |"));
+    let watch = ["record", "watch", "a", "--count", "2", "--json"];
+    for event in world.run(&watch).ended(0).objects() {
+        assert_eq!(keys([&event]), fields("| `record watch` |"));
+    }
+    for verb in [&["declare", "a", "n"][..], &["list"], &["drop", "a", "n"]] {
+        let mut named = fields("| `record index declare`, `drop`, `list` |");
+        assert!(named.remove("null"));
+        let index = object(&[&["index"], verb].concat());
+        assert_eq!(keys([&index]), named);
+        assert_eq!(index["ready"].is_null(), verb[0] == "drop");
+    }
+    assert_eq!(
+        keys([&object(&["delete", "a"])]),
+        fields("| `record delete` |")
+    );
+}
+
 /// The words of a log are those of the library.
 #[test]
 fn every_level_is_a_word_of_the_command() {

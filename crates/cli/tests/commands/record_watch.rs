@@ -1,0 +1,151 @@
+//! `plimsoll record watch`, in one process, of what another one does.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::world::{Said, World};
+
+/// A watch that runs, and what it says.
+struct Watching {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Watching {
+    fn start(world: &World, more: &[&str]) -> Self {
+        let watch = [&["record", "watch"], more].concat();
+        let mut child = world.start(&mut world.command(&watch));
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line
+    }
+
+    #[track_caller]
+    fn event(&mut self) -> Value {
+        let line = self.line();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("JSON: {line:?}"))
+    }
+
+    /// What it said besides what was read, after this signal.
+    fn end(mut self, signal: Signal) -> Said {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, signal).expect("it is there");
+        self.rest()
+    }
+
+    fn rest(&mut self) -> Said {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).expect("it ends");
+        let mut stderr = self.child.stderr.take().expect("a pipe");
+        stderr.read_to_string(&mut err).expect("it ends");
+        let code = self.child.wait().expect("it ends").code();
+        Said { code, out, err }
+    }
+}
+
+fn put(world: &World, key: &str, field: &str) {
+    world.run(&["record", "put", key, field]).ended(0);
+}
+
+#[test]
+fn a_watch_tells_what_is_there_and_then_what_changes() {
+    let world = World::new();
+    put(&world, "config.mail", "host=a");
+    put(&world, "other", "host=x");
+    let mut watch = Watching::start(&world, &["config.", "--json"]);
+    let there = watch.event();
+    assert_eq!(there["event"], "snapshot");
+    assert_eq!(there["record"]["fields"], json!({"host": {"text": "a"}}));
+    let live = watch.event();
+    assert_eq!(live["event"], "replay_complete");
+    put(&world, "other", "host=y");
+    put(&world, "config.mail", "host=b");
+    let changed = watch.event();
+    assert_eq!(
+        (&changed["event"], &changed["key"]),
+        (&json!("put"), &json!("config.mail"))
+    );
+    assert_eq!(changed["record"]["fields"], json!({"host": {"text": "b"}}));
+    assert_eq!(changed["revision"], changed["record"]["revision"]);
+    world.run(&["record", "delete", "config.mail"]).ended(0);
+    let removed = watch.event();
+    assert_eq!(
+        (&removed["event"], &removed["how"]),
+        (&json!("removed"), &json!("deleted"))
+    );
+    assert_eq!(removed["revision"], changed["revision"]);
+    let ended = watch.end(Signal::INT).ended(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", ""));
+    // Whoever was away goes on where it was.
+    let cursor = changed["cursor"].as_str().expect("a cursor");
+    let mut resumed = Watching::start(&world, &["config.", "--json", "--after", cursor]);
+    assert_eq!(resumed.event(), removed);
+    resumed.end(Signal::TERM).ended(0);
+}
+
+#[test]
+fn one_record_is_watched_for_people() {
+    let world = World::new();
+    put(&world, "config.mail", "host=a");
+    put(&world, "config.mailbox", "host=x");
+    let mut watch = Watching::start(&world, &["--key", "config.mail"]);
+    assert_eq!(watch.line(), "there    config.mail  host=a\n");
+    assert_eq!(watch.line(), "live     all that was there is shown\n");
+    put(&world, "config.mailbox", "host=y");
+    put(&world, "config.mail", "host=b");
+    assert_eq!(watch.line(), "put      config.mail  host=b\n");
+    let ttl = ["record", "put", "config.mail", "host=c", "--ttl", "1ms"];
+    world.run(&ttl).ended(0);
+    assert_eq!(watch.line(), "put      config.mail  host=c\n");
+    world.run(&["sweep", "--once"]).ended(0);
+    assert_eq!(watch.line(), "expired  config.mail\n");
+    let ended = watch.end(Signal::INT).ended(0);
+    assert!(
+        ended.err.starts_with("To go on from here: --after "),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_watch_ends_after_so_many_lines() {
+    let world = World::new();
+    put(&world, "a", "n=1");
+    put(&world, "b", "n=1");
+    let two = world
+        .run(&["record", "watch", "", "--count", "2", "--quiet"])
+        .ended(0);
+    assert_eq!(two.out, "there    a  n=1\nthere    b  n=1\n");
+    assert_eq!(two.err, "");
+    // What was there before is not told.
+    let mut watch = Watching::start(&world, &["", "--changes-only", "--count", "1", "--json"]);
+    while watch.child.try_wait().expect("a child").is_none() {
+        put(&world, "b", "n=2");
+    }
+    let told = watch.rest().ended(0).object();
+    assert_eq!((&told["event"], &told["key"]), (&json!("put"), &json!("b")));
+    assert_eq!(told["record"]["fields"], json!({"n": {"text": "2"}}));
+}
+
+#[test]
+fn a_watch_that_cannot_be_is_refused() {
+    let world = World::new();
+    world.run(&["record", "watch", "a"]).ended(5);
+    put(&world, "a", "n=1");
+    for wrong in [
+        &[][..],
+        &["a", "--key", "a"],
+        &["a", "--after", "soon"],
+        &["a", "--after", "1", "--changes-only"],
+        &["a", "--count", "0"],
+    ] {
+        world.run(&[&["record", "watch"], wrong].concat()).ended(2);
+    }
+}
