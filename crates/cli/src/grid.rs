@@ -164,12 +164,16 @@ impl Blocks {
 
     /// Whether somebody still listens.
     pub(crate) fn push(&mut self, row: Vec<Cell>, screen: &Screen) -> Outcome<bool> {
-        self.bytes += row.iter().map(|cell| cell.text.len()).sum::<usize>();
-        self.rows.push(row);
-        match self.rows.len() >= Self::ROWS || self.bytes >= Self::BYTES {
+        match self.is_full_with(row) {
             true => self.flush(screen),
             false => Ok(true),
         }
+    }
+
+    fn is_full_with(&mut self, row: Vec<Cell>) -> bool {
+        self.bytes += row.iter().map(|cell| cell.text.len()).sum::<usize>();
+        self.rows.push(row);
+        self.rows.len() >= Self::ROWS || self.bytes >= Self::BYTES
     }
 
     /// Shows what has not been shown yet.
@@ -293,6 +297,21 @@ four   x/y    1,000
         };
         assert_eq!(shown(None), "one  mail/send  7\n");
         assert_eq!(shown(Some(80)), "one  mai…  7\n");
+    }
+
+    #[test]
+    fn a_block_has_so_many_rows_or_so_much_text_and_only_the_first_a_header() {
+        let row = |lane: &str| vec!["one".into(), lane.into(), "7".into(), "".into()];
+        let screen = Screen::plain(None);
+        let mut table = Blocks::new(&COLUMNS);
+        let full = (1..).find(|_| table.is_full_with(row("a/b")));
+        assert_eq!(full, Some(Blocks::ROWS));
+        assert_eq!(table.block(&screen).lines().count(), Blocks::ROWS + 1);
+        let long = "x".repeat(Blocks::BYTES / 3);
+        let full = (1..).find(|_| table.is_full_with(row(&long)));
+        assert_eq!(full, Some(3));
+        assert_eq!(table.block(&screen).lines().count(), 3);
+        assert_eq!(table.block(&screen), "");
     }
 
     #[test]

@@ -166,6 +166,41 @@ fn every_field_of_records_is_named() {
     );
 }
 
+/// Its words, without times, which pass.
+fn timeless(text: &str) -> Vec<&str> {
+    let is_time = |word: &&str| {
+        let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
+        number.len() < word.len() && number.parse::<u64>().is_ok()
+    };
+    let words = text.split_whitespace();
+    words.filter(|word| !is_time(word)).collect()
+}
+
+/// Every command that is shown, with what it says.
+#[test]
+fn the_tour_of_records_is_what_happens() {
+    let guide = include_str!("../../../../docs/cli.md");
+    let (_, records) = guide.split_once("## Records\n").expect("its section");
+    let (_, tour) = records.split_once("```console\n$ ").expect("a tour");
+    let (tour, _) = tour.split_once("```").expect("its end");
+    let world = World::new();
+    let binary = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let folder = binary.parent().expect("a folder").display();
+    let commands = tour.split("\n$ ");
+    for command in commands {
+        let (command, expected) = command.split_once('\n').unwrap_or((command, ""));
+        let script = format!("PATH={folder}:$PATH; exec 2>&1; {command}");
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", &script]).current_dir(world.path());
+        let shell = shell
+            .env_remove("PLIMSOLL_STORE")
+            .env_remove("PLIMSOLL_NAMESPACE");
+        let said = shell.env_remove("COLUMNS").output().expect("a shell");
+        let said = String::from_utf8(said.stdout).expect("text");
+        assert_eq!(timeless(&said), timeless(expected), "{command}");
+    }
+}
+
 /// The words of a log are those of the library.
 #[test]
 fn every_level_is_a_word_of_the_command() {
