@@ -149,3 +149,20 @@ fn a_watch_that_cannot_be_is_refused() {
         world.run(&[&["record", "watch"], wrong].concat()).ended(2);
     }
 }
+
+#[test]
+fn a_cursor_that_leads_nowhere_begins_anew_and_says_so() {
+    let world = World::new();
+    put(&world, "a", "n=1");
+    let watch = ["record", "watch", "a", "--after", "999999", "--count", "3"];
+    let told = world.run(&[&watch[..], &["--json"]].concat()).ended(0);
+    let told = told.objects();
+    let events: Vec<_> = told.iter().map(|event| event["event"].as_str()).collect();
+    let expected = ["restarted", "snapshot", "replay_complete"].map(Some);
+    assert_eq!(events, expected);
+    let shown = world.run(&watch).ended(0).out;
+    assert!(
+        shown.starts_with("restart  what happened next is not kept"),
+        "{shown}"
+    );
+}
