@@ -33,6 +33,10 @@ pub(crate) const CUT_OFF: u8 = 12;
 pub(crate) const LOCK_NOT_ACQUIRED: u8 = 20;
 /// The lock was lost while its command ran, which was ended.
 pub(crate) const LOCK_LOST: u8 = 21;
+/// A partition that others wait for has failed.
+pub(crate) const PARTITION_FAILED: u8 = 30;
+/// The job was deleted meanwhile.
+pub(crate) const JOB_DELETED: u8 = 31;
 /// The record is not as expected, so that nothing was written to it.
 pub(crate) const NOT_SWAPPED: u8 = 40;
 
@@ -51,6 +55,8 @@ Exit codes:
    12  `work` had to cut something off when it ended
    20  `lock run` did not get the lock: the command did not run
    21  `lock run` lost the lock: the command was ended
+   30  `job barrier`: a partition has failed
+   31  the job was deleted
    40  `record cas` wrote nothing: an expectation does not hold
   130  interrupted";
 
@@ -176,7 +182,12 @@ pub(crate) fn of_error(error: &Error) -> u8 {
     match error {
         Error::Invalid(_) => USAGE,
         Error::NotFound(_) => NOT_FOUND,
-        Error::Conflict(_) | Error::LeaseLost(_) => REFUSED,
+        Error::Conflict(conflict) => match **conflict {
+            Conflict::PartitionFailed { .. } => PARTITION_FAILED,
+            Conflict::JobDeleted { .. } => JOB_DELETED,
+            _ => REFUSED,
+        },
+        Error::LeaseLost(_) => REFUSED,
         Error::Unavailable(_) | Error::Closed => UNAVAILABLE,
         Error::Unsupported(_) | Error::Corrupt(_) => FAILURE,
     }
@@ -197,10 +208,16 @@ fn advice(error: &Error) -> Option<&'static str> {
         Error::NotFound(NotFound::Task(_) | NotFound::TaskByKey(_)) => Some(
             "It was deleted, has been kept long enough, or is in another store or namespace: see --store and --namespace.",
         ),
+        Error::NotFound(NotFound::Job(_)) => Some(
+            "Whoever sets its first state creates it; or it is in another store or namespace: see --store and --namespace.",
+        ),
         Error::NotFound(NotFound::Index(_)) => {
             Some("To declare it: plimsoll record index declare PREFIX FIELD.")
         }
         Error::Conflict(conflict) => match **conflict {
+            Conflict::JobDeleted { .. } => {
+                Some("`plimsoll job set` with --partitions begins it anew.")
+            }
             Conflict::MaxAttemptsReached { .. } => Some("--force grants one more attempt."),
             Conflict::NotFinished { .. } => Some("Cancel it first: plimsoll task cancel ID."),
             Conflict::KeyTaken { .. } => {
@@ -284,6 +301,8 @@ mod tests {
             CUT_OFF,
             LOCK_NOT_ACQUIRED,
             LOCK_LOST,
+            PARTITION_FAILED,
+            JOB_DELETED,
             NOT_SWAPPED,
         ] {
             assert!(HELP.contains(&format!("\n{code:>5}  ")), "{code}");

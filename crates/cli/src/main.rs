@@ -12,6 +12,7 @@ mod doctor;
 mod exit;
 mod grid;
 mod input;
+mod job;
 mod json;
 mod lock;
 mod output;
@@ -61,6 +62,8 @@ enum Command {
     Worker(worker::WorkerCommand),
     /// Shows who holds which lock, and runs commands under one.
     Lock(lock::LockCommand),
+    /// Shows how far partitioned jobs are, waits for them, and sets their states.
+    Job(Box<job::JobCommand>),
     /// Looks at a store, and says what is wrong and what to do.
     Doctor(doctor::Doctor),
     /// Writes a script that completes what is typed in a shell.
@@ -158,6 +161,10 @@ impl Command {
             Self::Lock(lock) => {
                 let json = lock.options.json;
                 ended(runtime.block_on(lock.run()), json)
+            }
+            Self::Job(job) => {
+                let json = job.options.json;
+                ended(runtime.block_on(job.run()), json)
             }
             Self::Sweep(sweep) => {
                 let json = sweep.options.json;

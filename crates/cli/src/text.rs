@@ -115,6 +115,13 @@ pub(crate) fn moment(now: Timestamp, at: Timestamp) -> String {
     format!("{second} ({})", age(now, at))
 }
 
+/// A moment to the millisecond.
+pub(crate) fn instant(at: Timestamp) -> String {
+    let millis = at.as_micros() / 1_000 * 1_000;
+    let at = Timestamp::from_micros(millis).unwrap_or(at);
+    format!("{at:.3}")
+}
+
 /// So many bytes.
 pub(crate) fn bytes(bytes: u64) -> String {
     let number = bytes as f64;

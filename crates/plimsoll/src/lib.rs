@@ -15,7 +15,6 @@ mod url;
 use std::sync::Arc;
 
 pub use plimsoll_core::*;
-pub use plimsoll_engine::history;
 pub use plimsoll_engine::{
     Archive, Engine, Jobs, Locks, Records, Retention, Retries, StoredRetention, Sweeper, Tasks,
     Worker, Workers, archive, history, history::History, jobs, locks, records, registry, sweeper,

@@ -14,7 +14,7 @@ use crate::exit::{OK, Outcome};
 use crate::input::{self, Which};
 use crate::output::say;
 use crate::screen::{Screen, Tint};
-use crate::text::{clean, clean_lines, span};
+use crate::text::{clean, clean_lines, instant, span};
 use crate::wire::WireLine;
 
 /// How many lines are read at a time.
@@ -129,9 +129,7 @@ fn for_people(line: &Line, screen: &Screen) -> String {
         Level::Warn => Tint::Warning,
         Level::Error => Tint::Bad,
     };
-    let millis = line.at.as_micros() / 1_000 * 1_000;
-    let at = plimsoll::Timestamp::from_micros(millis).unwrap_or(line.at);
-    let at = screen.paint(Tint::Faint, &format!("{at:.3}"));
+    let at = screen.paint(Tint::Faint, &instant(line.at));
     let level = screen.paint(tint, &format!("{:5}", new.level.as_str()));
     let stage = new
         .stage

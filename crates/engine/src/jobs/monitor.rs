@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::{Name, Result};
+use plimsoll_core::change::Interest;
+use plimsoll_core::error::{Conflict, NotFound};
+use plimsoll_core::{Error, Name, Prefix, Result};
 
 use super::read::aggregate::Progress;
 use super::read::view::View;
@@ -49,6 +51,41 @@ impl Jobs {
     /// `Conflict::JobDeleted`, if it was deleted.
     pub async fn monitor(&self, job: impl AsRef<str>) -> Result<Monitor> {
         Monitor::open(&self.engine, job).await
+    }
+
+    /// Looks at this job as soon as there is one: while there is none, or it was deleted, this waits for
+    /// whoever creates it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+    /// let looking = jobs.monitor_when_created("import");
+    /// let (monitor, manager) = tokio::join!(looking, jobs.join("import", 0, 4));
+    /// assert_eq!(monitor?.partitions().await?, manager?.partitions());
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn monitor_when_created(&self, job: impl AsRef<str>) -> Result<Monitor> {
+        let keys = Keys::of(Name::for_field("job", job)?)?;
+        let interest = Interest::Records(Prefix::new(keys.job.as_str())?);
+        let mut watch = self.engine.history().watch(interest.clone()).await?;
+        loop {
+            match self.monitor(&keys.name).await {
+                Err(Error::NotFound(NotFound::Job(_))) => {}
+                Err(Error::Conflict(conflict))
+                    if matches!(*conflict, Conflict::JobDeleted { .. }) => {}
+                done => return done,
+            }
+            match watch.next().await {
+                // Whatever was missed, the next look shows it.
+                Err(Error::NotFound(NotFound::History { .. })) => {
+                    watch = self.engine.history().watch(interest.clone()).await?;
+                }
+                seen => drop(seen?),
+            }
+        }
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Subscription {
     /// Everything up to here is in the buffer, or was.
     after: Place,
     step: Step,
+    /// It was polled, and had nothing to tell.
+    waiting: bool,
     /// Its manager is closed.
     closed: Option<Closed>,
 }
@@ -88,6 +90,7 @@ impl Subscription {
             live: VecDeque::new(),
             after: upto,
             step: Step::Over,
+            waiting: false,
             closed: None,
         };
         match after {
@@ -120,6 +123,12 @@ impl Subscription {
     /// The next event; `None` after the end.
     pub async fn next(&mut self) -> Option<Result<StateEvent>> {
         StreamExt::next(self).await
+    }
+
+    /// Whether it had nothing left to tell when it was polled last: whatever reads showed before that has
+    /// been told. It never is during a replay, and not while it reads what it was too slow for.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
     /// Begins to tell what there is.
@@ -238,6 +247,7 @@ impl Stream for Subscription {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        this.waiting = false;
         if let Some(closed) = &mut this.closed
             && closed.poll_unpin(context).is_ready()
         {
@@ -266,6 +276,7 @@ impl Stream for Subscription {
                     Poll::Ready(Taken::Gone) => this.step = Step::Reading(events, this.read()),
                     Poll::Ready(Taken::Over(error)) => return this.end(error),
                     Poll::Pending => {
+                        this.waiting = true;
                         this.step = Step::Live(events);
                         return Poll::Pending;
                     }

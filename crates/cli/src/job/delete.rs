@@ -1,0 +1,65 @@
+//! `plimsoll job delete`.
+
+use clap::Args;
+use plimsoll::Name;
+use plimsoll::error::NotFound;
+use plimsoll::jobs::JobInfo;
+
+use super::wire::WireJob;
+use crate::ask;
+use crate::client::Client;
+use crate::exit::{OK, Outcome, REFUSED};
+use crate::text::{age, clean, count};
+
+/// Deletes a job and its states. Whoever still writes to it is refused from then on. The same job may be
+/// begun anew.
+#[derive(Debug, Args)]
+pub(super) struct Delete {
+    /// Which job.
+    job: Name,
+    /// Only marks it, and leaves its states to a sweeper.
+    #[arg(long)]
+    mark: bool,
+    /// Does not ask.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl Delete {
+    pub(super) async fn run(self, client: &Client) -> Outcome {
+        let (jobs, name) = (client.engine.jobs(), clean(self.job.as_str()));
+        let none = || plimsoll::Error::from(NotFound::Job(self.job.clone()));
+        let found = jobs.get(&self.job).await?;
+        // Of one that was deleted before, something may be left.
+        let found = found.filter(|job| job.deleted_at.is_none() || !self.mark);
+        let what = self.what(&found.ok_or_else(none)?, client);
+        let question = format!("Delete {what}?");
+        let would = format!("this deletes {what}");
+        if !self.yes && !ask::agreed(&question, &would, "add --yes")? {
+            client.screen.note("Nothing was changed.");
+            return Ok(REFUSED);
+        }
+        let deleted = match self.mark {
+            true => jobs.mark_deleted(&self.job).await?,
+            false => jobs.delete(&self.job).await?,
+        };
+        if client.screen.json {
+            let info = jobs.get(&self.job).await?.ok_or_else(none)?;
+            client.screen.object(&WireJob::new(&info, None))?;
+            return Ok(OK);
+        }
+        client.screen.note(&match (deleted, self.mark) {
+            (true, false) => format!("Deleted job {name} and its states."),
+            (true, true) => format!("Deleted job {name}; a sweeper removes its states."),
+            (false, _) => format!("Job {name} was deleted before; now its states are, too."),
+        });
+        Ok(OK)
+    }
+
+    fn what(&self, job: &JobInfo, client: &Client) -> String {
+        let name = clean(self.job.as_str());
+        let partitions = count(job.partitions.into(), "partition");
+        let created = age(client.now(), job.created_at);
+        format!("job {name} ({partitions}, created {created}) and its states")
+    }
+}
