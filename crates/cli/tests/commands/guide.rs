@@ -201,6 +201,46 @@ fn the_tour_of_records_is_what_happens() {
     }
 }
 
+#[test]
+fn every_field_of_jobs_is_named() {
+    let world = World::new();
+    let object = |words: &[&str]| world.run(&[words, &["--json"]].concat()).ended(0).object();
+    let set = [
+        "job",
+        "set",
+        "import",
+        "--partition",
+        "0",
+        "--partitions",
+        "1",
+    ];
+    let set = object(&[&set[..], &["--tag", "ingest", "--finished"]].concat());
+    assert_eq!(keys([&set]), fields("| `job set` |"));
+    let listed = object(&["job", "list"]);
+    assert_eq!(keys([&listed]), fields("| `job list`, `delete` |"));
+    assert_eq!(keys([&listed["tags"][0]]), fields("| its `tags` |"));
+    let shown = object(&["job", "show", "import"]);
+    let mut named = fields("| `job list`, `delete` |");
+    named.extend(fields("| `job show` |"));
+    assert_eq!(keys([&shown]), named);
+    let states = fields("| its `states`, its `lowest`, `job barrier` |");
+    let reached = object(&["job", "barrier", "import", "ingest"]);
+    for state in [&shown["states"][0], &listed["lowest"], &reached] {
+        assert_eq!(keys([state]), states);
+    }
+    let watch = ["job", "watch", "import", "--until", "finished", "--json"];
+    let events = world.run(&watch).ended(0).objects();
+    let mut named = keys(&events);
+    named.extend(
+        events
+            .iter()
+            .filter_map(|event| event["event"].as_str().map(String::from)),
+    );
+    // Nobody fell behind here.
+    named.insert("restarted".into());
+    assert_eq!(named, fields("| `job watch` |"));
+}
+
 /// The words of a log are those of the library.
 #[test]
 fn every_level_is_a_word_of_the_command() {

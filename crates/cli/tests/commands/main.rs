@@ -5,6 +5,8 @@
 
 mod doctor;
 mod guide;
+mod job;
+mod job_wait;
 mod journal;
 mod lock;
 mod lock_errors;

@@ -35,6 +35,23 @@ async fn what_there_is_comes_oldest_first_then_one_marker_then_what_changes() {
 }
 
 #[tokio::test]
+async fn who_waits_has_told_everything_that_there_was() {
+    let world = World::with(1).await;
+    world.set(0, "a", 1).await;
+    let mut all = world.process().subscribe(Scope::all()).await;
+    assert!(!all.is_waiting(), "it has told nothing yet");
+    all.next().await.unwrap().unwrap();
+    assert!(!all.is_waiting(), "the marker is to come");
+    assert_eq!(world.told(&mut all).await, ["marker"]);
+    assert!(all.is_waiting());
+    world.set(0, "a", 2).await;
+    all.next().await.unwrap().unwrap();
+    assert!(!all.is_waiting(), "nobody knows what comes next");
+    assert!(world.told(&mut all).await.is_empty());
+    assert!(all.is_waiting());
+}
+
+#[tokio::test]
 async fn states_of_one_moment_come_by_version_then_partition_then_tag() {
     let world = World::with(3).await;
     world.set(1, "a", 1).await;

@@ -113,8 +113,8 @@ fn many_partitions_share_marks_and_only_some_errors_are_told() {
         "import  error  2,000 partitions".into(),
         // What counts there is no room for.
         format!(
-            "  ingest  {}{}×··  1,492 finished, 400 runni…",
-            row("━", 17),
+            "  ingest  {}{}×·  1,492 finished, 400 runni…",
+            row("━", 18),
             row("╌", 4)
         ),
         String::new(),
