@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll::Name;
-use plimsoll::jobs::{Scope, State};
+use plimsoll::jobs::{FINISHED, NOT_STARTED, Progress, Scope, State};
 
 use super::line::Line;
 use super::picture::{Picture, said, who};
@@ -53,19 +53,18 @@ pub(super) fn frame(
     }
     if let Some(states) = &picture.states {
         let room = size.height.saturating_sub(lines.len() + 2);
-        let each = match scope.partition {
-            Some(_) => states.len(),
-            None => picture.partitions as usize,
-        };
         lines.push(String::new());
-        if each <= room.min(LINES_MAX) {
-            lines.extend(rows(scope, picture, states, &line));
+        if scope.partition.is_some() {
+            let states = states.iter().take(room);
+            lines.extend(states.map(|state| told(state, line())));
+        } else if picture.partitions as usize <= room.min(LINES_MAX) {
+            lines.extend(rows(picture, states, &line));
         } else {
             lines.extend(marks(picture, states, room, size, screen));
             lines.extend(errors(states, &line));
         }
     }
-    if status != plimsoll::jobs::FINISHED {
+    if status != FINISHED {
         let last = line().add(Tint::Faint, "  last  ");
         lines.push(who(&picture.lowest, last).end());
     }
@@ -95,50 +94,41 @@ fn by_partition(states: &[Arc<State>]) -> BTreeMap<u32, BTreeMap<&Name, &State>>
     partitions
 }
 
-/// A line for each partition, with what speaks for it; or for each tag of the one that is looked at.
-fn rows<'a>(
-    scope: &Scope,
-    picture: &Picture,
-    states: &[Arc<State>],
-    line: &impl Fn() -> Line<'a>,
-) -> Vec<String> {
-    let row = |name: String, marks: Vec<Standing>, state: Option<&State>| {
-        let mut row = line().add(Tint::Faint, &format!("  {name:>4}  "));
-        for mark in marks {
-            row = row.add(mark.tint(), mark.mark());
+/// A line for each partition, with a mark for each tag and what speaks for it.
+fn rows<'a>(picture: &Picture, states: &[Arc<State>], line: &impl Fn() -> Line<'a>) -> Vec<String> {
+    let (known, silent) = (by_partition(states), BTreeMap::new());
+    let row = |partition: u32| {
+        let said = known.get(&partition).unwrap_or(&silent);
+        let mut row = line().add(Tint::Faint, &format!("  {partition:>4}  "));
+        for Progress { tag, .. } in &picture.tags {
+            let status = said.get(tag).map_or(NOT_STARTED, |state| state.status);
+            let standing = Standing::of(status);
+            row = row.add(standing.tint(), standing.mark());
         }
-        let status = state.map_or(0, |state| state.status);
-        let row = row.say(tint(status), &words(status));
-        let Some(state) = state else { return row.end() };
-        let tag = state.tag.as_ref().map_or("", Name::as_str);
-        row.say(Tint::Faint, tag)
-            .say(said(state), &state.message)
-            .end()
+        told(&speaker(partition, said, picture), row)
     };
-    let known = by_partition(states);
-    let partitions = match scope.partition {
-        Some(partition) => partition..partition.saturating_add(1),
-        None => 0..picture.partitions,
-    };
-    let tags: Vec<&Name> = picture.tags.iter().map(|progress| &progress.tag).collect();
-    let mut lines = Vec::new();
-    for partition in partitions {
-        let said = known.get(&partition);
-        let name = partition.to_string();
-        if scope.partition.is_some() {
-            let states = said.into_iter().flat_map(BTreeMap::values);
-            lines.extend(states.map(|state| row(name.clone(), Vec::new(), Some(*state))));
-            continue;
+    (0..picture.partitions).map(row).collect()
+}
+
+/// What is lowest of what a partition has said; once all that is finished, what it has not begun.
+fn speaker(partition: u32, said: &BTreeMap<&Name, &State>, picture: &Picture) -> State {
+    let mut tags = picture.tags.iter().map(|progress| &progress.tag);
+    let missing = tags.find(|tag| !said.contains_key(tag));
+    match said.values().min_by_key(|state| state.status) {
+        Some(state) if missing.is_none() || !state.is_finished() => State::clone(state),
+        lowest => {
+            let tag = lowest.and(missing).cloned();
+            State::not_started(picture.lowest.job.clone(), partition, tag)
         }
-        let of_tag = |tag: &&Name| {
-            let state = said.and_then(|tags| tags.get(*tag));
-            state.map_or(Standing::NotStarted, |state| Standing::of(state.status))
-        };
-        let lowest = said.and_then(|tags| tags.values().min_by_key(|state| state.status));
-        let marks = tags.iter().map(of_tag).collect();
-        lines.push(row(name, marks, lowest.copied()));
     }
-    lines
+}
+
+/// How far it is, with what, and what it says.
+fn told(state: &State, line: Line<'_>) -> String {
+    let tag = state.tag.as_ref().map_or("", Name::as_str);
+    let line = line.say(tint(state.status), &words(state.status));
+    let line = line.say(Tint::Faint, tag);
+    line.say(said(state), &state.message).end()
 }
 
 /// A mark for each partition, or for a few neighbours.

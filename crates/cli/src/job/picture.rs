@@ -11,7 +11,7 @@ use crate::screen::{Screen, Tint};
 use crate::text::{clean, cut};
 
 /// How wide a bar is.
-const BAR: usize = 24;
+const BAR: usize = 20;
 /// How wide the name of a tag may be.
 const TAG: usize = 20;
 
@@ -51,7 +51,7 @@ impl Picture {
 
     /// A bar for each tag.
     pub(super) fn bars(&self, width: usize, screen: &Screen) -> Vec<String> {
-        let names = self.tags.iter().map(|progress| name(progress));
+        let names = self.tags.iter().map(name);
         let names: Vec<String> = names.collect();
         let widths = names.iter().map(|name| console::measure_text_width(name));
         let widest = widths.max().unwrap_or(0);

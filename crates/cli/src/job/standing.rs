@@ -127,9 +127,11 @@ pub(super) fn bar(progress: &Progress, width: usize, screen: &Screen) -> String 
         .collect()
 }
 
-/// `3 finished, 1 failed`
+/// `1 failed, 3 finished`: what matters most is not cut off.
 pub(super) fn counts(progress: &Progress) -> String {
-    let counts = Standing::ALL.map(|standing| (standing.count(progress), standing.as_str()));
+    let [finished, running, failed, not_started] = Standing::ALL;
+    let counts = [failed, finished, running, not_started];
+    let counts = counts.map(|standing| (standing.count(progress), standing.as_str()));
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let counts = counts.map(|(count, word)| format!("{} {word}", grouped(count.into())));
     counts.collect::<Vec<_>>().join(", ")

@@ -250,8 +250,8 @@ fn a_job_is_shown_with_bars_and_who_is_last() {
         "  lowest      partition 2 at export: error  🔴 no route",
         "",
         "Tags",
-        "  export  ××××××··················  1 failed, 3 not started",
-        "  ingest  ━━━━━━━━━━━━━━━━━━━━━━━━  4 finished",
+        "  export  ×××××···············  1 failed, 3 not started",
+        "  ingest  ━━━━━━━━━━━━━━━━━━━━  4 finished",
         "",
         "States",
     ];

@@ -1,7 +1,5 @@
 //! Pictures of jobs, as people see them.
 
-use plimsoll::jobs::{FINISHED, Progress};
-
 use super::*;
 
 fn name(text: &str) -> Name {
@@ -69,12 +67,12 @@ fn four() -> Picture {
 fn a_few_partitions_have_a_line_each() {
     let expected = "\
 import  error  4 partitions
-  export  ╌╌╌╌╌╌××××××············  1 running, 1 failed, 2 not started
-  ingest  ━━━━━━━━━━━━━━━━━━······  3 finished, 1 not started
+  export  ╌╌╌╌╌×××××··········  1 failed, 1 running, 2 not started
+  ingest  ━━━━━━━━━━━━━━━·····  3 finished, 1 not started
 
      0  ╌━  running 40  export  40 of 100 files
      1  ×━  error  export  🔴 no route to host
-     2  ·━  finished  ingest
+     2  ·━  not started  export
      3  ··  not started
   last  partition 1 at export: error  🔴 no route to host
 ";
@@ -90,8 +88,8 @@ fn one_partition_has_a_line_for_each_tag() {
     let expected = "\
 import  running 40  4 partitions, only partition 0
 
-     0    running 40  export  40 of 100 files
-     0    finished  ingest  ⚫ Finished
+  running 40  export  40 of 100 files
+  finished  ingest  ⚫ Finished
   last  partition 0 at export: running 40  40 of 100 files
 ";
     assert_eq!(drawn(&one, &Scope::all().partition(0), 79, 23), expected);
@@ -113,8 +111,8 @@ fn many_partitions_share_marks_and_only_some_errors_are_told() {
         "import  error  2,000 partitions".into(),
         // What counts there is no room for.
         format!(
-            "  ingest  {}{}×·  1,492 finished, 400 runni…",
-            row("━", 18),
+            "  ingest  {}{}×·  8 failed, 1,492 finished, 400…",
+            row("━", 14),
             row("╌", 4)
         ),
         String::new(),
