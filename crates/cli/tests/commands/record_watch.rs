@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
+use std::time::Duration;
 
+use plimsoll::store::Compact;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -48,6 +50,14 @@ impl Watching {
         stderr.read_to_string(&mut err).expect("it ends");
         let code = self.child.wait().expect("it ends").code();
         Said { code, out, err }
+    }
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -151,10 +161,18 @@ fn a_watch_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_cursor_that_leads_nowhere_begins_anew_and_says_so() {
+fn a_watch_whose_history_is_gone_begins_anew_and_says_so() {
     let world = World::new();
     put(&world, "a", "n=1");
-    let watch = ["record", "watch", "a", "--after", "999999", "--count", "3"];
+    put(&world, "a", "n=2");
+    let compact = Compact {
+        history: Some(Duration::ZERO),
+        limit: 100,
+        ..Compact::default()
+    };
+    let compacted = world.act(async |engine| engine.store().compact(compact).await);
+    assert_ne!(compacted.entries, 0);
+    let watch = ["record", "watch", "a", "--after", "0", "--count", "3"];
     let told = world.run(&[&watch[..], &["--json"]].concat()).ended(0);
     let told = told.objects();
     let events: Vec<_> = told.iter().map(|event| event["event"].as_str()).collect();
