@@ -186,7 +186,8 @@ impl Put {
     }
 }
 
-/// Changes fields of a record, or creates it. Its time to live stays as it is.
+/// Changes fields of a record, or creates it. Its time to live stays as it is. All fields change at once,
+/// so that each may be changed in one way only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merge {
     /// The key.
@@ -228,16 +229,33 @@ impl Merge {
         self
     }
 
-    /// Adds to a field.
+    /// Adds to a field; what is added to the same field before counts, too. If no integer holds both,
+    /// the merge is refused, as one that names the field twice.
     pub fn add(mut self, field: Name, number: i64) -> Self {
-        self.add.insert(field, number);
+        let before = self.add.get(&field).copied().unwrap_or(0);
+        match before.checked_add(number) {
+            Some(sum) => {
+                self.add.insert(field, sum);
+            }
+            // Whatever is added here would be wrong.
+            None => self.unset.push(field),
+        }
         self
     }
 
-    /// Raises a field.
+    /// Raises a field; of several numbers, to the highest.
     pub fn raise(mut self, field: Name, number: i64) -> Self {
-        self.raise.insert(field, number);
+        let raised = self.raise.entry(field).or_insert(number);
+        *raised = number.max(*raised);
         self
+    }
+
+    /// Whether it changes this field.
+    pub fn names(&self, field: &Name) -> bool {
+        self.set.contains_key(field)
+            || self.unset.contains(field)
+            || self.add.contains_key(field)
+            || self.raise.contains_key(field)
     }
 
     /// Answers the record as it is afterwards.

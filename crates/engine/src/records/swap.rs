@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use plimsoll_core::error::{Conflict, Invalid};
 use plimsoll_core::ids::CommitId;
-use plimsoll_core::record::Value;
+use plimsoll_core::record::{Fields, Value};
 use plimsoll_core::store::{Commit, Guard, Merge, Outcome, Put, Write};
-use plimsoll_core::{Error, Key, Result, Revision};
+use plimsoll_core::{Error, Key, Name, Result, Revision};
 
 use super::{Records, collect, field};
 use crate::answer::unanswered;
@@ -124,22 +124,25 @@ impl Swap {
 
     /// Sets a field.
     pub fn set(self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
-        self.merge(|merge| Ok(merge.set(collect([(name, value)])?)))
+        let value = value.into();
+        self.merge(name, |merge, name| {
+            merge.set(Fields::from([(name, value.into())]))
+        })
     }
 
     /// Removes a field.
     pub fn unset(self, name: impl AsRef<str>) -> Self {
-        self.merge(|merge| Ok(merge.unset(field(name)?)))
+        self.merge(name, Merge::unset)
     }
 
     /// Adds to an integer; one that is not there counts as zero.
     pub fn add(self, name: impl AsRef<str>, number: i64) -> Self {
-        self.merge(|merge| Ok(merge.add(field(name)?, number)))
+        self.merge(name, |merge, name| merge.add(name, number))
     }
 
     /// Raises an integer to this, if it is lower or not there.
     pub fn raise(self, name: impl AsRef<str>, number: i64) -> Self {
-        self.merge(|merge| Ok(merge.raise(field(name)?, number)))
+        self.merge(name, |merge, name| merge.raise(name, number))
     }
 
     /// Replaces the record with these fields; it lives for `ttl`, or for ever.
@@ -178,17 +181,18 @@ impl Swap {
         })
     }
 
-    /// Fields that are changed one after another are changed by one write.
-    fn merge(self, change: impl FnOnce(Merge) -> Result<Merge, Invalid>) -> Self {
+    /// Fields that are changed one after another are changed by one write, as long as each is another one.
+    fn merge(self, name: impl AsRef<str>, change: impl FnOnce(Merge, Name) -> Merge) -> Self {
         self.with(|parts| {
+            let name = field(name)?;
             let merge = match parts.writes.pop() {
-                Some(Write::Merge(merge)) => merge,
+                Some(Write::Merge(merge)) if !merge.names(&name) => merge,
                 before => {
                     parts.writes.extend(before);
                     Merge::new(parts.key.clone())
                 }
             };
-            parts.writes.push(Write::Merge(change(merge)?));
+            parts.writes.push(Write::Merge(change(merge, name)));
             Ok(())
         })
     }

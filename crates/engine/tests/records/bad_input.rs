@@ -84,10 +84,6 @@ async fn bad_input_names_field_and_limit_and_writes_nothing(w: World) -> Result<
             "swaps[0].key: must not be empty",
         ),
         (
-            said(r.swap(Swap::new("a").set("x", "1").unset("x")).await),
-            "writes[0].fields: names x twice",
-        ),
-        (
             said(r.swap(Swap::new("a").when("x", big).set("x", "1")).await),
             "guards[0].value: 262145 bytes, at most 262144 are allowed",
         ),

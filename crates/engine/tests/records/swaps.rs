@@ -2,7 +2,7 @@
 
 use plimsoll_core::ids::CommitId;
 use plimsoll_core::record::fields;
-use plimsoll_core::store::Guard;
+use plimsoll_core::store::{Guard, Merge};
 use plimsoll_core::{Key, Name, Result};
 use plimsoll_engine::records::{Swap, Swapped};
 
@@ -13,6 +13,8 @@ on_each_store!(
     all_fields_must_be_as_expected,
     each_write_can_follow,
     writes_take_effect_in_order,
+    writes_to_one_field_take_effect_one_after_another,
+    what_no_integer_holds_is_refused_with_its_field,
     a_swap_may_only_look,
     a_commit_over_records_is_all_or_nothing,
     a_commit_with_an_id_can_be_asked_for_again,
@@ -122,6 +124,58 @@ async fn writes_take_effect_in_order(w: World) -> Result<()> {
     let swap = Swap::new("a").set("x", "1").delete();
     assert_eq!(w.records.swap(swap).await?, Swapped::Done(None));
     assert_eq!(w.records.get("a").await?, None);
+    Ok(())
+}
+
+async fn writes_to_one_field_take_effect_one_after_another(w: World) -> Result<()> {
+    let swap = Swap::new("a")
+        .add("twice", 1)
+        .add("twice", 1)
+        .raise("up", 700)
+        .raise("up", 300)
+        .set("set", 5)
+        .add("set", 1)
+        .set("last", "1")
+        .set("last", "2")
+        .set("gone", "1")
+        .unset("gone")
+        .unset("back")
+        .raise("back", 9)
+        .add("back", -2);
+    assert!(w.records.swap(swap).await?.is_done());
+    let found = w.records.get("a").await?.unwrap().fields;
+    let expected = [
+        ("back", "7"),
+        ("last", "2"),
+        ("set", "6"),
+        ("twice", "2"),
+        ("up", "700"),
+    ];
+    assert_eq!(found, fields(expected)?);
+    let merge = Merge::new(key("b"))
+        .add(field("twice"), 1)
+        .add(field("twice"), 1)
+        .raise(field("up"), 700)
+        .raise(field("up"), 300);
+    let merged = w.records.merge(merge).await?.fields;
+    assert_eq!(merged, fields([("twice", "2"), ("up", "700")])?);
+    Ok(())
+}
+
+async fn what_no_integer_holds_is_refused_with_its_field(w: World) -> Result<()> {
+    let swap = Swap::new("a").add("n", i64::MAX).add("n", 1);
+    let refused = w.records.swap(swap).await.unwrap_err();
+    assert_eq!(refused.code(), "overflow");
+    assert!(refused.to_string().contains("field n"), "{refused}");
+    let merge = Merge::new(key("a"))
+        .add(field("n"), i64::MAX)
+        .add(field("n"), 1);
+    let refused = w.records.merge(merge).await.unwrap_err();
+    assert_eq!(refused.code(), "invalid");
+    assert!(refused.to_string().contains("names n twice"), "{refused}");
+    assert_eq!(w.records.get("a").await?, None);
+    let swap = Swap::new("a").add("n", i64::MAX).add("n", -1).add("n", 1);
+    assert!(w.records.swap(swap).await?.is_done());
     Ok(())
 }
 
