@@ -5,8 +5,8 @@
 //! a sweeper first takes the job out of the hands of its writers, by the mark `closing`, and looks at all
 //! states again. A writer that comes meanwhile takes that mark away, and the job stays.
 //!
-//! Jobs that go on cost little: of each, one state is remembered that keeps it, and looked at before any
-//! other.
+//! Jobs that go on cost little: of each, one state is remembered that keeps it, and since when. Before a job
+//! could be over, nothing of it is looked at; then that state, before any other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -34,7 +34,15 @@ pub(crate) struct Rounds {
     /// What is to be done with those that were listed.
     chores: VecDeque<Chore>,
     /// What keeps jobs.
-    witnesses: BTreeMap<Name, Witness>,
+    kept: BTreeMap<Name, Kept>,
+}
+
+/// That a job is kept.
+#[derive(Clone, Debug)]
+struct Kept {
+    by: Witness,
+    /// It cannot have been over before this.
+    since: Timestamp,
 }
 
 /// What was done.
@@ -81,8 +89,8 @@ struct Walk {
 /// How a walk goes on.
 enum Next {
     Walk,
-    /// It ended: the job is kept, by this.
-    Kept(Witness),
+    /// It ended: the job is kept.
+    Kept(Kept),
     /// It ended: nothing keeps the job.
     Over,
 }
@@ -103,8 +111,8 @@ impl Walk {
         // Not before: many walks may wait.
         self.seen.resize(self.job.info.partitions as usize, false);
         for state in states {
-            if keeps(state, now, self.age) {
-                return Next::Kept(Witness::State(state.key.clone()));
+            if let Some(kept) = keeps(state, now, self.age) {
+                return Next::Kept(kept);
             }
             let partition = self.keys.parse(&state.key).map(|(partition, _)| partition);
             let seen = partition.and_then(|partition| self.seen.get_mut(partition as usize));
@@ -114,16 +122,24 @@ impl Walk {
         let missing = self.seen.iter().zip(0..).find(|(seen, _)| !**seen);
         match (&self.cursor, missing) {
             (Some(_), _) => Next::Walk,
-            (None, Some((_, partition))) => Next::Kept(Witness::Missing(partition)),
+            (None, Some((_, partition))) => Next::Kept(Kept {
+                by: Witness::Missing(partition),
+                since: now,
+            }),
             (None, None) => Next::Over,
         }
     }
 }
 
 /// Whether a state keeps its job: it is not finished, or not for long enough, or nobody can tell.
-fn keeps(state: &Record, now: Timestamp, age: Duration) -> bool {
-    let finished = Reader(state).number::<i32>(STATUS) == Ok(FINISHED);
-    !finished || state.modified_at > now.saturating_minus(age)
+fn keeps(state: &Record, now: Timestamp, age: Duration) -> Option<Kept> {
+    let by = || Witness::State(state.key.clone());
+    match Reader(state).number::<i32>(STATUS) == Ok(FINISHED) {
+        false => Some((by(), now)),
+        true if state.modified_at > now.saturating_minus(age) => Some((by(), state.modified_at)),
+        true => None,
+    }
+    .map(|(by, since)| Kept { by, since })
 }
 
 impl Jobs {
@@ -135,10 +151,12 @@ impl Jobs {
         kept: Option<Duration>,
     ) -> Result<Retired> {
         let mut retired = Retired::default();
-        let mut now = None;
-        for step in 0..STEPS_MAX {
+        let (mut now, mut steps) = (None, 0);
+        // A job that was taken out of the hands of its writers does not stay that way.
+        while steps < STEPS_MAX || rounds.closes() {
+            steps += 1;
             let Some(chore) = rounds.chores.pop_front() else {
-                if step > 0 && rounds.cursor.is_none() {
+                if steps > 1 && rounds.cursor.is_none() {
                     return Ok(retired);
                 }
                 self.list_chores(rounds, kept, &mut now, &mut retired)
@@ -178,7 +196,7 @@ impl Jobs {
             match read {
                 Err(error) => retired.troubles.push((record.key.to_string(), error)),
                 Ok((keys, job)) if job.phase == Phase::Deleted => {
-                    rounds.witnesses.remove(&keys.name);
+                    rounds.kept.remove(&keys.name);
                     if !job.expires {
                         rounds.chores.push_back(Chore::Remove(keys));
                     }
@@ -192,25 +210,23 @@ impl Jobs {
         }
         if !walks.is_empty() {
             let now = self.now(now).await?;
-            let walks = self.not_kept(walks, &rounds.witnesses, now).await?;
+            let walks = self.not_kept(walks, rounds, now).await?;
             let walks = walks.into_iter().map(Box::new);
             rounds.chores.extend(walks.map(Chore::Walk));
         }
         Ok(())
     }
 
-    /// Those that are not kept by what kept them the last time.
+    /// Those that may be over by now, and are not kept by what kept them the last time.
     async fn not_kept(
         &self,
         mut walks: Vec<Walk>,
-        witnesses: &BTreeMap<Name, Witness>,
+        rounds: &mut Rounds,
         now: Timestamp,
     ) -> Result<Vec<Walk>> {
-        let witness = |walk: &Walk| match witnesses.get(&walk.keys.name) {
-            Some(Witness::State(key)) => Some(key.clone()),
-            Some(Witness::Missing(_)) | None => None,
-        };
-        let keys: Vec<Key> = walks.iter().filter_map(&witness).collect();
+        walks.retain(|walk| !rounds.still_keeps(walk, now));
+        let keys = walks.iter().filter_map(|walk| rounds.witness(walk));
+        let keys: Vec<Key> = keys.cloned().collect();
         if keys.is_empty() {
             return Ok(walks);
         }
@@ -221,8 +237,14 @@ impl Jobs {
         let states: BTreeMap<Key, Record> =
             states.map(|state| (state.key.clone(), state)).collect();
         walks.retain(|walk| {
-            let state = witness(walk).and_then(|key| states.get(&key));
-            !state.is_some_and(|state| keeps(state, now, walk.age))
+            let state = rounds.witness(walk).and_then(|key| states.get(key));
+            match state.and_then(|state| keeps(state, now, walk.age)) {
+                Some(kept) => {
+                    rounds.remember(&walk.keys.name, kept);
+                    false
+                }
+                None => true,
+            }
         });
         Ok(walks)
     }
@@ -245,13 +267,15 @@ impl Jobs {
             }
             Chore::Walk(walk) => walk,
         };
-        let missing = match rounds.witnesses.get(&walk.keys.name) {
+        let missing = match rounds.kept.get(&walk.keys.name).map(|kept| &kept.by) {
             Some(Witness::Missing(partition)) if walk.cursor.is_none() => Some(*partition),
             Some(_) | None => None,
         };
         if let Some(partition) = missing {
             let scan = Scan::new(walk.keys.partition(partition)?, 1);
             if self.scan(scan).await?.rows.is_empty() {
+                let (by, since) = (Witness::Missing(partition), self.now(now).await?);
+                rounds.remember(&walk.keys.name, Kept { by, since });
                 return self.keep(&walk).await;
             }
         }
@@ -263,12 +287,12 @@ impl Jobs {
         let page = self.scan(scan).await?;
         match walk.page(&page.rows, page.next, self.now(now).await?) {
             Next::Walk => rounds.chores.push_front(Chore::Walk(walk)),
-            Next::Kept(witness) => {
-                rounds.remember(&walk.keys.name, witness);
+            Next::Kept(kept) => {
+                rounds.remember(&walk.keys.name, kept);
                 self.keep(&walk).await?;
             }
             Next::Over => {
-                rounds.witnesses.remove(&walk.keys.name);
+                rounds.kept.remove(&walk.keys.name);
                 self.close(walk, rounds, retired).await?;
             }
         }
@@ -334,10 +358,30 @@ impl Chore {
 }
 
 impl Rounds {
-    fn remember(&mut self, job: &Name, witness: Witness) {
-        if self.witnesses.len() < WITNESSES_MAX || self.witnesses.contains_key(job) {
-            self.witnesses.insert(job.clone(), witness);
+    fn remember(&mut self, job: &Name, kept: Kept) {
+        if self.kept.len() < WITNESSES_MAX || self.kept.contains_key(job) {
+            self.kept.insert(job.clone(), kept);
         }
+    }
+
+    /// Whether a job cannot be over yet, whatever has happened to it. One that is closing is looked at.
+    fn still_keeps(&self, walk: &Walk, now: Timestamp) -> bool {
+        let kept = self.kept.get(&walk.keys.name);
+        walk.job.phase == Phase::Open
+            && kept.is_some_and(|kept| kept.since > now.saturating_minus(walk.age))
+    }
+
+    /// The state that kept a job the last time.
+    fn witness(&self, walk: &Walk) -> Option<&Key> {
+        match &self.kept.get(&walk.keys.name)?.by {
+            Witness::State(key) => Some(key),
+            Witness::Missing(_) => None,
+        }
+    }
+
+    /// Whether a job comes next that is closing.
+    fn closes(&self) -> bool {
+        matches!(self.chores.front(), Some(Chore::Walk(walk)) if walk.job.phase == Phase::Closing)
     }
 }
 
@@ -373,7 +417,15 @@ mod tests {
                 };
                 let over = status == "2147483647" && micros <= 900;
                 let kept = keeps(&state, now, Duration::from_micros(100));
-                assert_eq!(kept, !over, "{status} at {micros}");
+                assert_eq!(kept.is_some(), !over, "{status} at {micros}");
+                // One that is not finished may be from now on.
+                let since = if status == "2147483647" {
+                    micros
+                } else {
+                    1_000
+                };
+                let since = Timestamp::from_micros(since)?;
+                assert!(kept.is_none_or(|kept| kept.since == since));
             }
         }
         Ok(())

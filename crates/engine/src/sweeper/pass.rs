@@ -178,8 +178,12 @@ impl Pass {
         self.troubles.iter().any(|trouble| trouble.error == closed)
     }
 
-    /// Whether another pass right now would get more done. What is stuck can wait.
-    fn goes_on(&self) -> bool {
+    /// Whether another pass over this part right now would get more done. What is stuck can wait.
+    fn goes_on(&self, part: Part) -> bool {
+        if part == Part::Jobs {
+            // Its walk goes on behind those that are kept, and comes to an end.
+            return self.more && !self.is_closed();
+        }
         let removed = &self.removed;
         let decided = self.promoted + self.expired + self.records + self.groups;
         let tidied = removed.tasks + removed.groups + removed.entries + removed.lines;
@@ -283,13 +287,13 @@ impl Sweeper {
         pass
     }
 
-    /// Does a part as long as it gets something done.
+    /// Does a part as long as it gets something done, or further.
     pub(super) async fn part_all(&self, part: Part, places: &mut Places) -> Pass {
         places.archive.retain(|_, place| place.is_some());
         let mut all = Pass::default();
         loop {
             let pass = self.part(part, places).await;
-            let again = pass.goes_on();
+            let again = pass.goes_on(part);
             all.then(pass);
             if !again {
                 return all;

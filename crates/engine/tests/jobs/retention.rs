@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use plimsoll_core::decorate::Method;
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Commit, Put, Write};
+use plimsoll_core::{Key, StoreExt};
 use plimsoll_engine::{Retention, Sweeper};
 
 use crate::world::{DAY, World, at, code, finish, in_memory, spawn, text, worlds};
@@ -224,5 +227,104 @@ async fn jobs_that_go_on_cost_a_leader_two_reads_a_page() {
             .is_some()
     );
     assert_eq!(jobs.get("job-8").await.unwrap().unwrap().deleted_at, None);
+    running.abort();
+}
+
+async fn go_on(world: &World, jobs: u32) {
+    let client = world.process(1).jobs;
+    for n in 0..jobs {
+        let manager = client.join(format!("a-{n:04}"), 0, 1).await.unwrap();
+        manager.set_state(at("x", 1)).await.unwrap();
+    }
+}
+
+async fn is_over(world: &World, job: &str) {
+    let manager = world.process(2).jobs.join(job, 0, 1).await.unwrap();
+    finish(&manager, "x").await;
+}
+
+#[tokio::test]
+async fn a_job_behind_any_number_of_jobs_that_go_on_is_found() {
+    for world in worlds().await {
+        go_on(&world, 250).await;
+        is_over(&world, "z").await;
+        world.clock.advance(DAY);
+        assert_eq!(sweep(&world).await, 1);
+        assert_eq!(world.records("plimsoll.states.z.").await, []);
+    }
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_read_hides_none_behind_it() {
+    let world = in_memory();
+    go_on(&world, 150).await;
+    is_over(&world, "z").await;
+    let broken = Key::new("plimsoll.jobs.a").unwrap();
+    let broken = Put::new(broken, fields([("partitions", "many")]).unwrap());
+    let commit = Commit::of(Write::Put(broken));
+    world.store.commit_one(commit).await.unwrap();
+    world.clock.advance(DAY);
+    let pass = world.sweeper(90).retention(after(DAY)).pass_all().await;
+    assert_eq!((pass.jobs, pass.troubles.len()), (1, 1));
+}
+
+/// Whatever step of a pass is its last one.
+#[tokio::test]
+async fn no_pass_leaves_a_job_that_it_is_closing() {
+    for jobs in 95..=100 {
+        let world = in_memory();
+        go_on(&world, jobs).await;
+        is_over(&world, "z").await;
+        world.clock.advance(DAY);
+        let pass = world.sweeper(90).retention(after(DAY)).pass().await;
+        let job = world.job("z").await.unwrap();
+        assert_eq!(text(&job, "closing"), None, "after {jobs}");
+        assert_eq!(text(&job, "deleted_at").is_some(), pass.jobs == 1);
+    }
+}
+
+/// Before a job can be over, nothing of it is looked at, whatever keeps it.
+#[tokio::test]
+async fn a_new_leader_finds_all_at_once_and_looks_again_when_they_may_be_over() {
+    let world = in_memory();
+    let jobs = world.process(1).jobs;
+    for n in 0..300 {
+        let manager = jobs.join(format!("a-{n:04}"), 0, 2).await.unwrap();
+        finish(&manager, "x").await;
+    }
+    is_over(&world, "z").await;
+    world.clock.advance(DAY);
+    let process = world.process(3);
+    let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
+    let running = spawn(sweeper.run());
+    let scans = async |minutes: u32| {
+        let before = process.spy.calls(Method::Scan);
+        for _ in 0..minutes * 60 {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            world.clock.advance(Duration::from_secs(1));
+        }
+        process.spy.calls(Method::Scan) - before
+    };
+    let first = scans(2).await;
+    assert!(first >= 300, "{first}");
+    assert!(jobs.get("z").await.unwrap().unwrap().deleted_at.is_some());
+    // The registry is scanned twice a minute, the list of jobs once.
+    let later = scans(10).await;
+    assert!(later <= 10 * 3 + 3, "{later}");
+    let last = jobs.join("a-0299", 1, 2).await.unwrap();
+    finish(&last, "x").await;
+    world.clock.advance(DAY);
+    scans(2).await;
+    assert!(
+        jobs.get("a-0299")
+            .await
+            .unwrap()
+            .unwrap()
+            .deleted_at
+            .is_some()
+    );
+    assert_eq!(jobs.get("a-0298").await.unwrap().unwrap().deleted_at, None);
     running.abort();
 }
