@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::change::{Entry, Interest};
 use plimsoll_core::clock::Clock;
+use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::{Error, Position};
 use tokio::sync::watch;
 
@@ -37,6 +38,8 @@ pub(super) struct Feed {
     reconnect: Reconnect,
     patience: Mutex<Patience>,
     clock: Arc<dyn Clock>,
+    /// How far it was told.
+    upto: Mutex<Place>,
     /// What is told, once it has begun.
     changes: watch::Sender<Option<Begun>>,
 }
@@ -69,6 +72,7 @@ impl Feeds {
             reconnect,
             patience: Mutex::default(),
             clock: engine.clock().clone(),
+            upto: Mutex::new(Place::START),
             changes: watch::Sender::new(None),
         });
         let followed = Arc::new(Followed {
@@ -94,6 +98,15 @@ impl Feed {
             .ok()
             .and_then(|begun| begun.clone())
             .unwrap_or(Begun::Over(Error::Closed))
+    }
+
+    /// How far it was told. What is beyond that may be a place that this history never had.
+    pub(super) fn upto(&self) -> Place {
+        *self.upto.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_told(&self, upto: Position) {
+        *self.upto.lock().unwrap_or_else(PoisonError::into_inner) = Place::after(upto);
     }
 
     fn patience(&self) -> MutexGuard<'_, Patience> {
@@ -122,6 +135,7 @@ impl Follower for Feed {
     }
 
     fn begins(&self, after: Position) {
+        self.is_told(after);
         let after = Place::after(after);
         self.changes.send_modify(|begun| match begun {
             Some(Begun::Told(changes)) => changes.restart(after),
@@ -133,7 +147,7 @@ impl Follower for Feed {
         });
     }
 
-    fn told(&self, entries: &[Entry], _upto: Position) {
+    fn told(&self, entries: &[Entry], upto: Position) {
         let Some(Begun::Told(changes)) = self.changes.borrow().clone() else {
             return;
         };
@@ -143,6 +157,7 @@ impl Follower for Feed {
             bytes: placed.change.size(),
             event: Arc::new(placed),
         }));
+        self.is_told(upto);
     }
 
     fn gone(&self) {}
@@ -161,6 +176,12 @@ impl Follower for Feed {
     }
 
     fn over(&self, error: Option<&Error>) {
-        self.end(error.unwrap_or(&Error::Closed));
+        match error {
+            Some(error) => self.end(error),
+            None => self.end(&Error::Unavailable(Unavailable {
+                applied: Applied::No,
+                cause: "the runtime that followed the history has ended".into(),
+            })),
+        }
     }
 }

@@ -4,17 +4,19 @@ use std::fmt;
 use std::str::FromStr;
 
 use plimsoll_core::change::{Change, Interest};
-use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::error::{Invalid, NotFound, Problem};
+use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::store::{Changes, Start};
-use plimsoll_core::{Position, Result, Store, Timestamp};
+use plimsoll_core::{Error, Position, Result, Store, Timestamp};
 
 /// After a change: the entry that it is in, and which of those changes of the entry that the reader wants
-/// to see. Its text means something to whoever reads the same changes again.
+/// to see. Its text can be kept. One between the changes of an entry carries a mark of what was watched,
+/// and is refused by those who watch something else.
 ///
 /// ```
 /// use plimsoll_engine::history::Place;
-/// let place: Place = "17.2".parse()?;
-/// assert_eq!(place.to_string(), "17.2");
+/// let place: Place = "17.2-00c0ffee".parse()?;
+/// assert_eq!(place.to_string(), "17.2-00c0ffee");
 /// # Ok::<(), plimsoll_core::Invalid>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +24,21 @@ pub struct Place {
     position: Position,
     /// Counted from 0; the highest number is after all of them.
     index: u32,
+    /// Inside the engine, where it is clear what is watched, there is none.
+    mark: Option<Mark>,
+}
+
+/// Tells what is watched from other things: long enough to tell a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Mark(u32);
+
+impl Mark {
+    pub(crate) fn of(interest: &Interest) -> Self {
+        // An interest is text and numbers, which always have such a form.
+        let text = serde_json::to_vec(interest).unwrap_or_default();
+        let bits = Fingerprint::of(&text).as_u128().to_be_bytes();
+        Self(u32::from_be_bytes([bits[0], bits[1], bits[2], bits[3]]))
+    }
 }
 
 impl Place {
@@ -29,6 +46,7 @@ impl Place {
     pub(crate) const START: Self = Self {
         position: Position::new(0),
         index: 0,
+        mark: None,
     };
 
     /// After everything that is in the history up to this position.
@@ -36,6 +54,24 @@ impl Place {
         Self {
             position,
             index: u32::MAX,
+            mark: None,
+        }
+    }
+
+    /// As it is told to those who watch this. What is after a whole entry is the same for everybody.
+    pub(crate) fn marked(self, mark: Mark) -> Self {
+        Self {
+            mark: (self.index != u32::MAX).then_some(mark),
+            ..self
+        }
+    }
+
+    /// As it was before it was told to those who watch this; `Invalid`, if it was told to others.
+    pub(crate) fn unmarked(self, mark: Mark) -> Result<Self, Invalid> {
+        let unmarked = Self { mark: None, ..self };
+        match unmarked.marked(mark) == self {
+            true => Ok(unmarked),
+            false => Err(foreign()),
         }
     }
 
@@ -51,9 +87,13 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.index {
-            u32::MAX => write!(f, "{}", self.position),
-            index => write!(f, "{}.{index}", self.position),
+        write!(f, "{}", self.position)?;
+        if self.index != u32::MAX {
+            write!(f, ".{}", self.index)?;
+        }
+        match self.mark {
+            Some(Mark(mark)) => write!(f, "-{mark:08x}"),
+            None => Ok(()),
         }
     }
 }
@@ -62,19 +102,28 @@ impl FromStr for Place {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (position, index) = match text.split_once('.') {
-            Some((position, index)) => (position, index.parse().ok()),
-            None => (text, Some(u32::MAX)),
-        };
-        let position = position.parse().ok().map(Position::new);
-        match position.zip(index) {
-            Some((position, index)) => Ok(Self { position, index }),
-            None => {
-                let expected = "a cursor that was answered for the same question".into();
-                Err(Invalid::new("cursor", Problem::Malformed { expected }))
-            }
-        }
+        parse(text).ok_or_else(foreign)
     }
+}
+
+fn parse(text: &str) -> Option<Place> {
+    let Some((position, rest)) = text.split_once('.') else {
+        return Some(Place::after(Position::new(text.parse().ok()?)));
+    };
+    let (index, mark) = match rest.split_once('-') {
+        Some((index, mark)) => (index, Some(Mark(u32::from_str_radix(mark, 16).ok()?))),
+        None => (rest, None),
+    };
+    Some(Place {
+        position: Position::new(position.parse().ok()?),
+        index: index.parse().ok()?,
+        mark,
+    })
+}
+
+fn foreign() -> Invalid {
+    let expected = "a cursor that was answered for the same question".into();
+    Invalid::new("cursor", Problem::Malformed { expected })
 }
 
 /// A change that was seen, and the place to go on from.
@@ -102,7 +151,12 @@ pub(crate) fn placed<'a>(
             .filter(|change| interest.matches(change));
         for (index, change) in (0..).zip(shown) {
             let position = entry.position;
-            let place = Place { position, index };
+            let mark = None;
+            let place = Place {
+                position,
+                index,
+                mark,
+            };
             if place > after {
                 placed.push(Seen {
                     place,
@@ -122,7 +176,8 @@ pub(crate) struct Part {
     pub(crate) upto: Place,
 }
 
-/// Reads what comes after a place, about as many changes as asked.
+/// Reads what comes after a place, about as many changes as asked. `NotFound::History`: that is not kept
+/// any more, or this history never had such a place.
 pub(crate) async fn read(
     store: &dyn Store,
     interest: &Interest,
@@ -136,18 +191,89 @@ pub(crate) async fn read(
             limit: limit.clamp(1, store.limits().page_max),
         })
         .await?;
+    let upto = Place::after(page.next);
+    if upto < after {
+        // Not even the entry that it is in was ever written.
+        let oldest = page.next;
+        return Err(NotFound::History { oldest }.into());
+    }
     Ok(Part {
         changes: placed(&page.entries, interest, after),
-        upto: Place::after(page.next).max(after),
+        upto,
     })
+}
+
+/// Whoever goes on from a place needs a history that is in one order for all.
+pub(crate) fn in_order(store: &dyn Store) -> Result<()> {
+    match store.capabilities().total_order {
+        true => Ok(()),
+        false => Err(Error::Unsupported(
+            "this store has no order of all changes (total_order), so that nobody can watch them"
+                .into(),
+        )),
+    }
 }
 
 /// Where the history ends now.
 pub(crate) async fn newest(store: &dyn Store) -> Result<Place> {
+    in_order(store)?;
     let newest = store.changes(Changes {
         start: Start::Newest,
         interests: Vec::new(),
         limit: 1,
     });
     Ok(Place::after(newest.await?.next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_core::Prefix;
+
+    fn mark(prefix: &str) -> Mark {
+        Mark::of(&Interest::Records(Prefix::new(prefix).unwrap()))
+    }
+
+    fn place(index: u32) -> Place {
+        Place {
+            position: Position::new(17),
+            index,
+            mark: None,
+        }
+    }
+
+    #[test]
+    fn a_place_within_an_entry_belongs_to_what_was_watched() {
+        for index in [0, 2, u32::MAX - 1] {
+            let told = place(index).marked(mark("a."));
+            assert_eq!(told.unmarked(mark("a.")), Ok(place(index)));
+            assert_eq!(told.unmarked(mark("b.")), Err(foreign()));
+            assert_eq!(place(index).unmarked(mark("a.")), Err(foreign()));
+        }
+        let told = place(u32::MAX).marked(mark("a."));
+        assert_eq!(told.unmarked(mark("b.")), Ok(place(u32::MAX)));
+    }
+
+    /// Places are kept by users: their marks must stay the same.
+    #[test]
+    fn a_place_is_what_its_text_says() {
+        let told = place(2).marked(mark("a."));
+        assert_eq!(told.to_string(), "17.2-5b440226");
+        for told in [told, place(2), place(u32::MAX)] {
+            assert_eq!(told.to_string().parse(), Ok(told));
+        }
+        for text in [
+            "",
+            "x",
+            "17.",
+            "17.x",
+            "17.2-",
+            "17.2-x",
+            "17-2",
+            "-17",
+            "17.2-123456789",
+        ] {
+            assert_eq!(text.parse::<Place>(), Err(foreign()), "{text}");
+        }
+    }
 }

@@ -152,14 +152,6 @@ impl Tail {
             .unwrap_or(POLL)
     }
 
-    /// Takes these out.
-    fn leave(&self, numbers: impl IntoIterator<Item = u64>) {
-        for number in numbers {
-            let member = self.followers().members.remove(&number);
-            drop(member);
-        }
-    }
-
     /// All begin again.
     fn begin_again(&self) {
         for member in self.followers().members.values_mut() {
@@ -167,23 +159,30 @@ impl Tail {
         }
     }
 
+    /// Whether somebody has come since so many had joined, or all have left.
+    fn has_others(&self, joined: u64) -> bool {
+        let followers = self.followers();
+        followers.joined != joined || followers.members.is_empty()
+    }
+
     /// How long to wait before the next try; those who give up leave.
     fn failing(&self, failures: u32, error: &Error) -> Duration {
         let waits = self.members().into_iter().map(|(number, member)| {
             let wait = member.follower.failing(failures, error);
             if wait.is_none() {
-                self.leave([number]);
+                let left = self.followers().members.remove(&number);
+                // It may hold other things that follow.
+                drop(left);
             }
             wait
         });
         waits.flatten().min().unwrap_or_default()
     }
 
-    fn over(&self, error: Option<&Error>) {
-        let members = self.members();
-        self.leave(members.keys().copied());
+    fn over(&self, error: &Error) {
+        let members = std::mem::take(&mut self.followers().members);
         for member in members.into_values() {
-            member.follower.over(error);
+            member.follower.over(Some(error));
         }
     }
 }
@@ -223,13 +222,27 @@ async fn run(tail: Arc<Tail>, engine: Engine) {
             }
             Err(error) if error.is_transient() => {
                 failures += 1;
+                let joined = tail.followers().joined;
                 let wait = tail.failing(failures, &error);
-                engine.clock().sleep(wait).await;
+                rest(&tail, joined, engine.clock().sleep(wait)).await;
             }
-            Err(error) => tail.over(Some(&error)),
+            Err(error) => tail.over(&error),
         }
     }
     end.0 = None;
+}
+
+/// Waits before the next try, unless others come who have not waited yet, or nobody is left. Those who
+/// only want a look have to wait: it would fail.
+async fn rest(tail: &Tail, joined: u64, wait: impl Future<Output = ()>) {
+    tokio::pin!(wait);
+    while !tail.has_others(joined) {
+        tokio::select! {
+            biased;
+            () = &mut wait => return,
+            () = tail.changed.notified() => {}
+        }
+    }
 }
 
 async fn told_of_history(hints: &mut Listener) {
@@ -259,11 +272,13 @@ async fn turn(tail: &Tail, place: &mut Option<Position>) -> Result<bool> {
     let page = store.changes(changes).await?;
     let from = place.unwrap_or(page.next);
     *place = Some(page.next);
-    for (number, member) in &members {
-        if !member.begun {
-            if let Some(member) = tail.followers().members.get_mut(number) {
-                member.begun = true;
-            }
+    for (number, member) in members {
+        // Some have left while this was read, or while others were told.
+        let begun = match tail.followers().members.get_mut(&number) {
+            Some(member) => std::mem::replace(&mut member.begun, true),
+            None => continue,
+        };
+        if !begun {
             member.follower.begins(from);
         }
         member.follower.told(&page.entries, page.next);
@@ -278,8 +293,17 @@ struct End(Option<Arc<Tail>>);
 impl Drop for End {
     fn drop(&mut self) {
         if let Some(tail) = self.0.take() {
-            tail.over(None);
-            tail.followers().read = false;
+            let mut followers = tail.followers();
+            // At once: whoever comes after those who are told starts another.
+            followers.read = false;
+            let members = std::mem::take(&mut followers.members);
+            drop(followers);
+            for member in members.into_values() {
+                member.follower.over(None);
+            }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use plimsoll_core::change::Interest;
 use plimsoll_core::{Error, Result};
 
 use super::feed::{Begun, Followed};
-use super::{Place, Reader, Reconnect, Seen, Taken, newest, read};
+use super::{Mark, Place, Reader, Reconnect, Seen, Taken, in_order, newest, read};
 use crate::Engine;
 
 /// How many changes are taken at once.
@@ -48,25 +48,43 @@ impl History {
         self
     }
 
-    /// Watches what changes from now on.
+    /// Watches what changes from now on. A store without an order of all changes is `Unsupported`.
     pub async fn watch(&self, interest: Interest) -> Result<Watch> {
         let place = newest(self.engine.store().as_ref()).await?;
-        Ok(self.watch_after(interest, place))
+        Ok(self.watch_known(interest, place))
     }
 
-    /// Watches what has changed after this place, and goes on. If that is not kept any more, the first
-    /// answer is `NotFound::History`.
+    /// Watches what has changed after this place, and goes on. The first answer is `NotFound::History` if
+    /// that is not kept any more, or never was; and `Invalid`, if it is a place within a commit which a
+    /// watch of something else has told.
     pub fn watch_after(&self, interest: Interest, place: Place) -> Watch {
-        let (engine, reconnect) = (self.engine.clone(), self.reconnect);
-        let followed = engine.feeds().follow(&engine, &interest, reconnect);
+        let mark = Mark::of(&interest);
+        match in_order(self.engine.store().as_ref()).and_then(|()| Ok(place.unmarked(mark)?)) {
+            Ok(place) => Watch {
+                known: false,
+                ..self.watch_known(interest, place)
+            },
+            Err(refusal) => self.begin(interest, place, Err(refusal)),
+        }
+    }
+
+    /// Watches on from a place that the store has told just now.
+    pub(crate) fn watch_known(&self, interest: Interest, place: Place) -> Watch {
+        let followed = (self.engine.feeds()).follow(&self.engine, &interest, self.reconnect);
+        self.begin(interest, place, Ok(followed))
+    }
+
+    fn begin(&self, interest: Interest, place: Place, followed: Result<Arc<Followed>>) -> Watch {
         Watch {
-            engine,
+            engine: self.engine.clone(),
+            mark: Mark::of(&interest),
             interest,
-            reconnect,
+            reconnect: self.reconnect,
             followed,
             reader: None,
             place,
             upto: place,
+            known: true,
             taken: VecDeque::new(),
             failures: 0,
         }
@@ -79,20 +97,25 @@ impl History {
 pub struct Watch {
     engine: Engine,
     interest: Interest,
+    mark: Mark,
     reconnect: Reconnect,
-    followed: Arc<Followed>,
+    /// What is told in this process, or why it is not followed.
+    followed: Result<Arc<Followed>>,
     /// Reads what is told in this process; `None`: it reads the store by itself.
     reader: Option<Reader<Place, Arc<Seen>, Error>>,
     /// Of the last change that was answered.
     place: Place,
     /// Everything up to here was taken.
     upto: Place,
+    /// Whether the store has told that this is a place of its history.
+    known: bool,
     taken: VecDeque<(Place, Arc<Seen>)>,
     failures: u32,
 }
 
 impl Watch {
-    /// The next change, as soon as there is one. A call that is dropped misses nothing.
+    /// The next change, as soon as there is one. A call that is dropped misses nothing, and one that failed
+    /// because the store did not answer may be repeated.
     ///
     /// `NotFound::History`: what comes next is not kept any more. Take a fresh snapshot of what you want
     /// to know, and watch on from where that was taken.
@@ -100,7 +123,9 @@ impl Watch {
         loop {
             if let Some((place, seen)) = self.taken.pop_front() {
                 self.place = place;
-                return Ok(Arc::unwrap_or_clone(seen));
+                let place = self.place();
+                let seen = Arc::unwrap_or_clone(seen);
+                return Ok(Seen { place, ..seen });
             }
             match &mut self.reader {
                 None => self.read().await?,
@@ -108,11 +133,8 @@ impl Watch {
                     let taken = &mut self.taken;
                     match poll_fn(|cx| reader.poll_take(cx, TAKEN_MAX, taken)).await {
                         Taken::Events => {}
-                        Taken::Gone => {
-                            self.reader = None;
-                            self.upto = self.upto.max(self.place);
-                        }
-                        Taken::Over(error) => return Err(error),
+                        Taken::Gone => self.leave(),
+                        Taken::Over(error) => return Err(self.over(error)),
                     }
                 }
             }
@@ -121,7 +143,25 @@ impl Watch {
 
     /// The place of the last change that was answered, or where it began.
     pub fn place(&self) -> Place {
-        self.place
+        match self.followed {
+            Ok(_) => self.place.marked(self.mark),
+            Err(_) => self.place,
+        }
+    }
+
+    /// Goes on by itself from where it is. What is told in this process may be another history by now.
+    fn leave(&mut self) {
+        self.reader = None;
+        self.upto = self.upto.max(self.place);
+        self.known = false;
+    }
+
+    /// What it followed has ended. The next call follows anew.
+    fn over(&mut self, error: Error) -> Error {
+        self.leave();
+        let feeds = self.engine.feeds();
+        self.followed = Ok(feeds.follow(&self.engine, &self.interest, self.reconnect));
+        error
     }
 
     /// The changes as a stream, which ends after an error.
@@ -136,12 +176,17 @@ impl Watch {
 
     /// Reads the store by itself until it has caught up with what is told in this process.
     async fn read(&mut self) -> Result<()> {
-        let changes = match self.followed.feed.begun().await {
+        let feed = match &self.followed {
+            Ok(followed) => &followed.feed,
+            Err(refusal) => return Err(refusal.clone()),
+        };
+        let changes = match feed.begun().await {
             Begun::Told(changes) => changes,
-            Begun::Over(error) => return Err(error),
+            Begun::Over(error) => return Err(self.over(error)),
         };
         let mut reader = changes.reader();
-        if reader.seek(self.upto) {
+        // A place that nobody was told of yet may be one that this history never had.
+        if (self.known || self.upto <= feed.upto()) && reader.seek(self.upto) {
             self.reader = Some(reader);
             return Ok(());
         }
@@ -149,6 +194,7 @@ impl Watch {
         match read(store.as_ref(), &self.interest, self.upto, TAKEN_MAX).await {
             Ok(part) => {
                 self.failures = 0;
+                self.known = true;
                 self.upto = part.upto;
                 let seen = part.changes.into_iter();
                 (self.taken).extend(seen.map(|seen| (seen.place, Arc::new(seen))));

@@ -10,13 +10,16 @@ use plimsoll_core::store::{Cursor, Scan};
 use plimsoll_core::{Error, Invalid, Key, Prefix, Result, Revision};
 
 use super::Records;
-use crate::history::{self, Place, Seen, newest, read};
+use crate::history::{self, Mark, Place, Seen, newest, read};
 
 /// How many records are read at once.
 const PAGE: usize = 100;
 
 impl Records {
     /// Watches all records with this prefix: tells those that are there, then what changes.
+    ///
+    /// Until [`ReplayComplete`](WatchEvent::ReplayComplete), it holds the key and the revision of every
+    /// record that it has told; after that, nothing.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -136,14 +139,17 @@ impl Watch {
     }
 
     /// Goes on after this cursor, which a watch of the same records has told, with what changed since.
-    /// If that is not kept any more, it begins with [`WatchEvent::Restarted`].
+    /// If that is not kept any more, or never was, it begins with [`WatchEvent::Restarted`]. One that a watch
+    /// of other records has told within a commit is answered with `Invalid`.
     pub fn after(mut self, cursor: Place) -> Self {
-        self.stage = Stage::Live(Box::new(self.changes(cursor)));
+        let history = self.records.engine.history();
+        let changes = history.watch_after(self.interest(), cursor);
+        self.stage = Stage::Live(Box::new(changes));
         self
     }
 
     /// The next event, as soon as there is one. A call that is dropped misses nothing, and one that
-    /// failed may be repeated.
+    /// failed because the store did not answer may be repeated: it goes on where it was.
     pub async fn next(&mut self) -> Result<WatchEvent> {
         loop {
             match self.step().await {
@@ -168,9 +174,14 @@ impl Watch {
         })
     }
 
-    fn changes(&self, after: Place) -> history::Watch {
-        let interest = Interest::Records(self.prefix.clone());
-        self.records.engine.history().watch_after(interest, after)
+    fn interest(&self) -> Interest {
+        Interest::Records(self.prefix.clone())
+    }
+
+    /// Goes on from a place that the store has told.
+    fn live(&self, after: Place) -> Stage {
+        let history = self.records.engine.history();
+        Stage::Live(Box::new(history.watch_known(self.interest(), after)))
     }
 
     /// One step further, which may have something to tell.
@@ -189,7 +200,7 @@ impl Watch {
             }
             Stage::Now => {
                 let newest = self.records.newest().await?;
-                self.stage = Stage::Live(Box::new(self.changes(newest)));
+                self.stage = self.live(newest);
                 Ok(None)
             }
             Stage::Replay {
@@ -238,12 +249,16 @@ impl Watch {
                         .records
                         .patiently(|| read(store, &interest, *after, PAGE))
                         .await?;
+                    let mark = Mark::of(&interest);
                     *after = part.upto;
-                    changes.extend(part.changes);
+                    changes.extend(part.changes.into_iter().map(|seen| Seen {
+                        place: seen.place.marked(mark),
+                        ..seen
+                    }));
                     return Ok(None);
                 }
                 let cursor = *after;
-                self.stage = Stage::Live(Box::new(self.changes(cursor)));
+                self.stage = self.live(cursor);
                 Ok(Some(WatchEvent::ReplayComplete { cursor }))
             }
             Stage::Live(changes) => {

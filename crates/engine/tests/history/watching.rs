@@ -7,6 +7,7 @@ use plimsoll_core::Error;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::error::NotFound;
 use plimsoll_engine::history::Place;
+use plimsoll_engine::records::WatchEvent;
 
 use crate::world::{World, put_of, records};
 
@@ -112,16 +113,24 @@ async fn one_reads_for_all_and_stops_when_nobody_watches() {
 
 #[tokio::test]
 async fn where_nothing_hints_changes_are_seen_within_a_second() {
-    let world = World::new();
+    let world = World::poor(true);
     let mut watch = world.engine.history().watch(records("a.")).await.unwrap();
+    let mut client = world.engine.records().watch("a.").unwrap().changes_only();
     assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+    assert!(futures::poll!(Box::pin(client.next())).is_pending());
     world.settle().await;
-    // Written by another process, of which this one does not hear.
-    world.calls.reset();
-    world.pass(Duration::from_millis(999)).await;
-    assert_eq!(world.calls.of(Method::Changes), 0);
-    world.pass(Duration::from_millis(1)).await;
-    assert_eq!(world.calls.of(Method::Changes), 1);
+    for n in 0..3 {
+        world.put(&["a.1"], n).await;
+        world.calls.reset();
+        world.pass(Duration::from_millis(999)).await;
+        assert_eq!(world.calls.of(Method::Changes), 0);
+        assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+        assert!(futures::poll!(Box::pin(client.next())).is_pending());
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(world.calls.of(Method::Changes), 1);
+        assert_eq!(put_of(&watch.next().await.unwrap()).1, n);
+        assert!(matches!(client.next().await, Ok(WatchEvent::Put { .. })));
+    }
 }
 
 #[tokio::test]
@@ -189,6 +198,36 @@ async fn a_store_that_does_not_answer_for_long_ends_the_watch_and_it_goes_on_lat
     assert_eq!(put_of(&again.next().await.unwrap()).1, 1);
 }
 
+/// Who has lost patience may ask again, and goes on where it was as soon as the store is back.
+#[tokio::test]
+async fn a_call_that_failed_may_be_repeated() {
+    let world = World::new();
+    let mut watch = world.engine.history().watch(records("a.")).await.unwrap();
+    let mut client = world.engine.records().watch("a.").unwrap().changes_only();
+    assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+    assert!(futures::poll!(Box::pin(client.next())).is_pending());
+    world.settle().await;
+    for n in 0..2 {
+        for _ in 0..6 {
+            world.plan.next(Method::Changes, Fault::ErrorBefore);
+        }
+        world.put(&["a.1", "a.2"], n).await;
+        world.pass(Duration::from_secs(31)).await;
+        assert_eq!(watch.next().await.unwrap_err().code(), "unavailable");
+        assert_eq!(client.next().await.unwrap_err().code(), "unavailable");
+        for key in ["a.1", "a.2"] {
+            let seen = put_of(&watch.next().await.unwrap());
+            assert_eq!(seen, (key.to_owned(), n));
+            let event = client.next().await.unwrap();
+            assert!(matches!(event, WatchEvent::Put { record, .. } if record.key.as_str() == key));
+        }
+        // It is told like everybody else again.
+        assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+        assert!(futures::poll!(Box::pin(client.next())).is_pending());
+        world.settle().await;
+    }
+}
+
 #[tokio::test]
 async fn a_closed_store_ends_watches() {
     let world = World::new();
@@ -237,12 +276,10 @@ fn watchers_outlive_the_runtime_that_read_for_them() {
     });
     drop(first);
     runtime().block_on(async {
-        assert_eq!(watch.next().await, Err(Error::Closed));
-        let mut again = world
-            .engine
-            .history()
-            .watch_after(records("a."), watch.place());
+        let error = watch.next().await.unwrap_err();
+        assert_eq!(error.code(), "unavailable");
+        assert!(error.to_string().contains("runtime"), "{error}");
         world.put(&["a.1"], 1).await;
-        assert_eq!(put_of(&again.next().await.unwrap()).1, 1);
+        assert_eq!(put_of(&watch.next().await.unwrap()).1, 1);
     });
 }

@@ -13,6 +13,8 @@ use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Prefix, Result, Store, 
 use plimsoll_engine::Engine;
 use plimsoll_engine::history::Seen;
 
+use crate::poor::Poor;
+
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) engine: Engine,
@@ -24,6 +26,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::over(|store| store)
+    }
+
+    /// One whose store hints at nothing.
+    pub(crate) fn poor(total_order: bool) -> Self {
+        Self::over(|store| Arc::new(Poor { store, total_order }))
+    }
+
+    fn over(wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
         let clock = ManualClock::new();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let memory = Memory::with(shared.clone(), Limits::default());
@@ -33,7 +44,7 @@ impl World {
         let faulty = Decorated::new(store.clone(), Faults::new(plan.clone(), shared.clone()));
         let counted = Decorated::new(Arc::new(faulty), calls.clone());
         let ids = Ids::seeded(1, shared.clone());
-        let engine = Engine::with(Arc::new(counted), shared, ids);
+        let engine = Engine::with(wrap(Arc::new(counted)), shared, ids);
         Self {
             clock,
             engine,
