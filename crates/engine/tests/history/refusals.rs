@@ -31,14 +31,16 @@ async fn a_place_that_never_was_is_told_also_while_others_watch() {
             world.settle().await;
         }
         for place in never(end(&world).await) {
-            let answer = history.watch_after(records("a."), place).next().await;
+            let answer = world
+                .soon(history.watch_after(records("a."), place).next())
+                .await;
             assert!(
                 matches!(answer, Err(Error::NotFound(NotFound::History { .. }))),
                 "{place}: {answer:?}"
             );
         }
         world.put(&["a.1"], 2).await;
-        assert_eq!(put_of(&other.next().await.unwrap()).1, 2);
+        assert_eq!(put_of(&world.soon(other.next()).await.unwrap()).1, 2);
     }
 }
 
@@ -49,12 +51,14 @@ async fn a_place_within_an_entry_that_never_was_is_told() {
     let history = world.engine.history();
     let mut watch = history.watch(records("a.")).await.unwrap();
     world.put(&["a.1", "a.2"], 1).await;
-    let place = watch.next().await.unwrap().place.to_string();
+    let place = world.soon(watch.next()).await.unwrap().place.to_string();
     let (position, rest) = place.split_once('.').unwrap();
     let position: u64 = position.parse().unwrap();
     for beyond in [1, 2, 1_000] {
         let never: Place = format!("{}.{rest}", position + beyond).parse().unwrap();
-        let answer = history.watch_after(records("a."), never).next().await;
+        let answer = world
+            .soon(history.watch_after(records("a."), never).next())
+            .await;
         assert!(
             matches!(answer, Err(Error::NotFound(NotFound::History { .. }))),
             "{never}: {answer:?}"
@@ -72,10 +76,10 @@ async fn records_are_told_anew_to_one_whose_cursor_never_was() {
     world.settle().await;
     for place in never(end(&world).await) {
         let mut watch = client.watch("a.").unwrap().after(place);
-        assert_eq!(watch.next().await, Ok(WatchEvent::Restarted));
-        let first = watch.next().await.unwrap();
+        assert_eq!(world.soon(watch.next()).await, Ok(WatchEvent::Restarted));
+        let first = world.soon(watch.next()).await.unwrap();
         assert!(matches!(first, WatchEvent::Snapshot(record) if record.key.as_str() == "a.1"));
-        let marker = watch.next().await.unwrap();
+        let marker = world.soon(watch.next()).await.unwrap();
         assert!(matches!(marker, WatchEvent::ReplayComplete { .. }));
     }
 }
@@ -87,28 +91,34 @@ async fn a_place_within_a_commit_is_refused_by_those_who_watch_something_else() 
     let mut watch = history.watch(records("a.")).await.unwrap();
     let before = watch.place();
     world.put(&["a.1", "b.1", "a.2"], 1).await;
-    let within = watch.next().await.unwrap().place;
+    let within = world.soon(watch.next()).await.unwrap().place;
     let mut wrong = history.watch_after(records(""), within);
     for _ in 0..2 {
-        let refused = wrong.next().await.unwrap_err();
+        let refused = world.soon(wrong.next()).await.unwrap_err();
         assert!(refused.to_string().contains("cursor"), "{refused}");
         assert_eq!((refused.code(), wrong.place()), ("invalid", within));
     }
     let client = world.engine.records();
     let mut wrong = client.watch("b.").unwrap().after(within);
-    assert_eq!(wrong.next().await.unwrap_err().code(), "invalid");
+    assert_eq!(
+        world.soon(wrong.next()).await.unwrap_err().code(),
+        "invalid"
+    );
     // Nobody was ever told one without a mark.
     let text = within.to_string();
     let bare = text.split_once('-').unwrap().0.parse().unwrap();
     let mut wrong = history.watch_after(records("a."), bare);
-    assert_eq!(wrong.next().await.unwrap_err().code(), "invalid");
+    assert_eq!(
+        world.soon(wrong.next()).await.unwrap_err().code(),
+        "invalid"
+    );
     // The same question may be asked by other means, and a place between commits is anybody's.
     let mut right = client.watch("a.").unwrap().after(within);
-    let event = right.next().await.unwrap();
+    let event = world.soon(right.next()).await.unwrap();
     assert!(matches!(event, WatchEvent::Put { record, .. } if record.key.as_str() == "a.2"));
     let mut all = history.watch_after(records(""), before);
     for key in ["a.1", "b.1", "a.2"] {
-        assert_eq!(put_of(&all.next().await.unwrap()).0, key);
+        assert_eq!(put_of(&world.soon(all.next()).await.unwrap()).0, key);
     }
 }
 
@@ -120,7 +130,9 @@ async fn a_store_without_an_order_of_all_changes_is_not_followed() {
     assert!(refused.to_string().contains("total_order"), "{refused}");
     assert_eq!(refused.code(), "unsupported");
     let place: Place = "0".parse().unwrap();
-    let answer = history.watch_after(records("a."), place).next().await;
+    let answer = world
+        .soon(history.watch_after(records("a."), place).next())
+        .await;
     assert_eq!(answer, Err(refused.clone()));
     let client = world.engine.records();
     for watch in [
@@ -129,6 +141,6 @@ async fn a_store_without_an_order_of_all_changes_is_not_followed() {
         client.watch("a.").unwrap().after(place),
     ] {
         let mut watch = watch;
-        assert_eq!(watch.next().await, Err(refused.clone()));
+        assert_eq!(world.soon(watch.next()).await, Err(refused.clone()));
     }
 }

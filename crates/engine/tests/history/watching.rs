@@ -213,12 +213,18 @@ async fn a_call_that_failed_may_be_repeated() {
         }
         world.put(&["a.1", "a.2"], n).await;
         world.pass(Duration::from_secs(31)).await;
-        assert_eq!(watch.next().await.unwrap_err().code(), "unavailable");
-        assert_eq!(client.next().await.unwrap_err().code(), "unavailable");
+        assert_eq!(
+            world.soon(watch.next()).await.unwrap_err().code(),
+            "unavailable"
+        );
+        assert_eq!(
+            world.soon(client.next()).await.unwrap_err().code(),
+            "unavailable"
+        );
         for key in ["a.1", "a.2"] {
-            let seen = put_of(&watch.next().await.unwrap());
+            let seen = put_of(&world.soon(watch.next()).await.unwrap());
             assert_eq!(seen, (key.to_owned(), n));
-            let event = client.next().await.unwrap();
+            let event = world.soon(client.next()).await.unwrap();
             assert!(matches!(event, WatchEvent::Put { record, .. } if record.key.as_str() == key));
         }
         // It is told like everybody else again.
@@ -280,6 +286,6 @@ fn watchers_outlive_the_runtime_that_read_for_them() {
         assert_eq!(error.code(), "unavailable");
         assert!(error.to_string().contains("runtime"), "{error}");
         world.put(&["a.1"], 1).await;
-        assert_eq!(put_of(&watch.next().await.unwrap()).1, 1);
+        assert_eq!(put_of(&world.soon(watch.next()).await.unwrap()).1, 1);
     });
 }

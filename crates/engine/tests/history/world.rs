@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use plimsoll_core::change::{Change, Interest};
@@ -80,6 +81,18 @@ impl World {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// What this comes to without time passing.
+    pub(crate) async fn soon<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = Box::pin(future);
+        for _ in 0..1_000 {
+            if let Poll::Ready(answer) = futures::poll!(&mut future) {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("nothing happens");
     }
 
     /// Lets time pass, from one sleep's end to the next.
