@@ -23,8 +23,9 @@ use crate::fields::Reader;
 
 /// How many steps of a page each are made in one pass.
 const STEPS_MAX: usize = 100;
-/// Of how many jobs it is remembered what keeps them.
-const WITNESSES_MAX: usize = 10_000;
+/// Of how many jobs it is remembered what keeps them: some hundred bytes each. Any others are looked at each
+/// time.
+const WITNESSES_MAX: usize = 100_000;
 
 /// How far a sweeper is with the jobs.
 #[derive(Debug, Default)]
