@@ -131,6 +131,7 @@ impl Claims {
                 ("depth", self.depth.into()),
                 ("payload_bytes", (payload.len() as u64).into()),
             ]),
+            alone: None,
         })
     }
 

@@ -169,6 +169,7 @@ impl Cycle {
                 ("completed", completed),
             ]),
             settings: self.settings(),
+            alone: None,
         })
     }
 

@@ -68,8 +68,12 @@ pub struct Figures {
     pub counts: BTreeMap<&'static str, u64>,
     /// How it was set up.
     pub settings: BTreeMap<&'static str, Setting>,
-    /// For claims: against the same claim beside the smallest backlog. See [`Figures::compare`].
+    /// For what is measured beside more and more: against the same beside the fewest. See
+    /// [`Figures::compare`].
     pub to_smallest: Option<Ratio>,
+    /// For what is measured in turns with the same callers undisturbed: operations a second as a
+    /// multiple of theirs.
+    pub to_alone: Option<f64>,
 }
 
 /// Latencies as a multiple of others.
@@ -91,6 +95,8 @@ pub(crate) struct Measured {
     pub(crate) latencies: Latencies,
     pub(crate) counts: BTreeMap<&'static str, u64>,
     pub(crate) settings: BTreeMap<&'static str, Setting>,
+    /// How many operations a second the same callers did undisturbed.
+    pub(crate) alone: Option<f64>,
 }
 
 impl Figures {
@@ -100,6 +106,7 @@ impl Figures {
         settings.insert("durability", word(store.durability).into());
         // No store can do without.
         settings.insert("history", "kept".into());
+        let rate = measured.operations as f64 / measured.took.as_secs_f64().max(1e-9);
         Self {
             name: workload.name.clone(),
             about: workload.about,
@@ -107,11 +114,10 @@ impl Figures {
             operation: measured.operation.into(),
             operations: measured.operations,
             seconds: measured.took.as_secs_f64(),
-            operations_per_second: measured.operations as f64
-                / measured.took.as_secs_f64().max(1e-9),
+            operations_per_second: rate,
             latency_of: measured.latency_of.into(),
-            p50_us: measured.latencies.0.value_at_quantile(0.5),
-            p99_us: measured.latencies.0.value_at_quantile(0.99),
+            p50_us: measured.latencies.at(0.5),
+            p99_us: measured.latencies.at(0.99),
             max_us: measured.latencies.0.max(),
             bytes_per_operation: measured.written.bytes.map(each),
             fsyncs_per_operation: measured.written.fsyncs(store.durability).map(each),
@@ -119,6 +125,7 @@ impl Figures {
             counts: measured.counts,
             settings,
             to_smallest: None,
+            to_alone: measured.alone.map(|alone| rate / alone.max(1e-9)),
         }
     }
 
@@ -138,14 +145,20 @@ impl Figures {
         }
     }
 
-    /// Sets a claim in relation to the same claim beside the smallest backlog, of those that were
+    /// Sets what stands beside many in relation to the same beside the fewest, of those that were
     /// found `before` it and itself.
     pub fn compare(&mut self, before: &[Figures]) {
-        let same = |other: &&Figures| {
-            other.word("backlog") == self.word("backlog")
-                && other.number("limit") == self.number("limit")
+        let besides = |figures: &Figures| {
+            let mut settings = figures.settings.clone();
+            settings.remove("depth");
+            settings
         };
-        if self.word("backlog").is_none() {
+        let same = |other: &&Figures| {
+            other.number("depth").is_some()
+                && (&other.operation, &other.latency_of) == (&self.operation, &self.latency_of)
+                && besides(other) == besides(self)
+        };
+        if self.number("depth").is_none() {
             return;
         }
         let all = before.iter().filter(same).chain([&*self]);
@@ -183,5 +196,16 @@ impl Latencies {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.0 += &other.0;
+    }
+
+    pub(crate) fn of_all(all: &[Self]) -> Self {
+        let mut merged = Self::new();
+        all.iter().for_each(|each| merged.merge(each));
+        merged
+    }
+
+    /// This part of them took at most so many microseconds.
+    pub(crate) fn at(&self, quantile: f64) -> u64 {
+        self.0.value_at_quantile(quantile)
     }
 }

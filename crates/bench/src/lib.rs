@@ -1,6 +1,6 @@
 //! Measures a store.
 //!
-//! Every workload runs against any store through the port alone. Figures say what was done, how
+//! Every workload runs against any store, through the port alone or with the engine. Figures say what was done, how
 //! often a second, how long single calls took, and what was written for each.
 
 mod claims;
@@ -12,6 +12,7 @@ mod logs;
 mod parallel;
 mod ranges;
 mod records;
+mod state;
 mod sweep;
 mod work;
 
@@ -47,6 +48,7 @@ enum Kind {
     Locks(locks::Locks),
     Sweep(sweep::Sweep),
     Ranges(ranges::Ranges),
+    State(state::OfState),
 }
 
 /// How much to do.
@@ -134,9 +136,15 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: ranges.full_only,
         kind: Kind::Ranges(ranges),
     });
+    let states = state::of_state(scale).into_iter().map(|state| Workload {
+        name: state.name.clone(),
+        about: state.about,
+        full_only: false,
+        kind: Kind::State(state),
+    });
     let few = cycles.chain(works).chain(records).chain(logs);
     let beside_many = claims.chain(sweeps).chain(ranges);
-    few.chain(locks).chain(beside_many).collect()
+    few.chain(locks).chain(states).chain(beside_many).collect()
 }
 
 /// Runs a workload against a store that nobody else uses. `progress` is told how much of how much
@@ -164,6 +172,7 @@ pub async fn run(
         Kind::Locks(locks) => locks.run(bench).await?,
         Kind::Sweep(sweep) => sweep.run(bench).await?,
         Kind::Ranges(ranges) => ranges.run(bench).await?,
+        Kind::State(state) => state.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))
 }

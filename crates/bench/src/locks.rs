@@ -83,6 +83,7 @@ impl Locks {
             latencies: all,
             counts: BTreeMap::from([("acquired", self.times)]),
             settings: BTreeMap::from([("callers", self.callers.into()), ("locks", kind.into())]),
+            alone: None,
         })
     }
 }

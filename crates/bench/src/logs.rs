@@ -78,6 +78,7 @@ impl Logging {
                 ("callers", (TASKS as u64).into()),
                 ("lines", self.lines.into()),
             ]),
+            alone: None,
         })
     }
 }

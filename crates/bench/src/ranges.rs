@@ -80,6 +80,7 @@ impl Ranges {
             latencies,
             counts: BTreeMap::from([("scans", self.rounds), ("found", found)]),
             settings: BTreeMap::from([("limit", HITS.into()), ("depth", self.depth.into())]),
+            alone: None,
         })
     }
 

@@ -118,6 +118,7 @@ impl Records {
             latencies: all,
             counts: BTreeMap::from([("calls", self.times)]),
             settings: BTreeMap::from([("callers", self.callers.into())]),
+            alone: None,
         })
     }
 }

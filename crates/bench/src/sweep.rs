@@ -97,6 +97,7 @@ impl Sweep {
                 ("depth", self.depth.into()),
                 ("payload_bytes", (payload.len() as u64).into()),
             ]),
+            alone: None,
         })
     }
 
@@ -136,6 +137,7 @@ impl Sweep {
                 ("depth", self.depth.into()),
                 ("payload_bytes", (payload.len() as u64).into()),
             ]),
+            alone: None,
         })
     }
 

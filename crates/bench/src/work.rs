@@ -133,6 +133,7 @@ async fn drive(
             ("concurrency", (concurrency as u64).into()),
             ("payload_bytes", (PAYLOAD as u64).into()),
         ]),
+        alone: None,
     })
 }
 
@@ -263,6 +264,7 @@ async fn waiting(bench: &Bench, workers: usize, rest: Duration) -> Result<Measur
             ),
         ]),
         settings: BTreeMap::from([("workers", (workers as u64).into())]),
+        alone: None,
     })
 }
 

@@ -26,9 +26,11 @@ fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
     // Workers that wait ask nothing in no time: they have a test of their own.
     let all = all.filter(|w| w.name != "waiting");
-    let many = ["claim", "sweep", "range"];
+    let many = ["claim", "sweep", "range", "read"];
     let beside_many = move |w: &Workload| many.iter().any(|name| w.name.starts_with(name));
-    all.filter(move |w| !beside_many(w) || w.name.ends_with("-1k"))
+    let few = |w: &Workload| ["-10", "-1k"].iter().any(|size| w.name.ends_with(size));
+    let all = all.filter(move |w| !beside_many(w) || few(w));
+    all.filter(|w| !w.name.starts_with("read") || w.name.ends_with("-10"))
 }
 
 fn workload(name: &str) -> Workload {
@@ -77,6 +79,14 @@ fn operations(name: &str) -> u64 {
         "sweep-1k" => TASKS / 20,
         "range-1k" => TASKS / 20 * 100,
         "sweep-all-1k" => 1_000,
+        "states-1" => (TASKS / 20).next_multiple_of(4),
+        "states-8" => TASKS.next_multiple_of(8 * 4),
+        "subscribers-one" => 5 * (TASKS / 40).next_multiple_of(4),
+        _ if name.starts_with("subscribers-") => 5 * (TASKS / 10).next_multiple_of(8 * 4),
+        _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
+        _ if name.starts_with("read-") => 1_000,
+        _ if name.starts_with("replay-") => 5 * TASKS * 5 / 2,
+        "contended-cas" => 3 * (TASKS / 20 / 3),
         _ => panic!("{name} is new: how many operations does it do?"),
     }
 }
@@ -241,6 +251,7 @@ async fn figures_are_one_line_of_json_with_the_documented_fields() -> Result<()>
         "counts",
         "settings",
         "to_smallest",
+        "to_alone",
     ];
     assert_eq!(fields, documented.into());
     assert_eq!(value["settings"]["callers"], 64);
@@ -291,6 +302,15 @@ async fn a_call_that_fails_ends_the_workload() {
             "tail" => vec![commits, (Method::Commit, 50), (Method::Changes, 1)],
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
+            }
+            _ if name.starts_with("read-") || name.starts_with("replay-") => {
+                vec![commits, (Method::Commit, 10)]
+            }
+            "contended-cas" => vec![commits, (Method::Commit, 70), (Method::Get, 5)],
+            _ if name.starts_with("states-") => vec![commits, (Method::Commit, 2)],
+            _ if name.starts_with("subscribers-") => vec![commits, (Method::Commit, 50)],
+            _ if name.starts_with("deliver-") || name.starts_with("watch-") => {
+                vec![commits, (Method::Commit, 3)]
             }
             "range-1k" => vec![
                 commits,

@@ -24,7 +24,8 @@ pub(crate) fn list(workloads: &[Workload]) -> String {
 
 /// The figures of all workloads, and what they mean.
 pub(crate) fn show(all: &[Figures]) -> String {
-    let (claims, others): (Vec<_>, Vec<_>) = all.iter().partition(|f| f.to_smallest.is_some());
+    let (claims, others): (Vec<_>, Vec<_>) = (all.iter())
+        .partition(|figures| figures.to_smallest.is_some() && figures.word("backlog").is_some());
     let mut text = String::new();
     if let Some(first) = all.first() {
         text += &wrapped(&setup(first));
@@ -96,6 +97,21 @@ fn of_calls(all: &[&Figures]) -> String {
             ),
         );
         line(&mut text, format_args!("  {}", figures.about));
+        if let Some(ratio) = figures.to_smallest {
+            line(
+                &mut text,
+                format_args!(
+                    "  {:.2} times (p50) and {:.2} times (p99) as long as beside the fewest",
+                    ratio.p50, ratio.p99
+                ),
+            );
+        }
+        if let Some(ratio) = figures.to_alone {
+            line(
+                &mut text,
+                format_args!("  {ratio:.2} times as many as the same callers alone"),
+            );
+        }
     }
     text
 }
@@ -269,6 +285,7 @@ mod tests {
                 ("filesystem", filesystem.into()),
             ]),
             to_smallest: None,
+            to_alone: None,
         }
     }
 
@@ -299,6 +316,7 @@ mod tests {
         let claim = |depth: u64, p50, p99| {
             let mut found = figures("claim", "ext4");
             found.settings.insert("depth", depth.into());
+            found.settings.insert("backlog", "waiting".into());
             found.to_smallest = Some(Ratio { p50, p99 });
             found
         };
@@ -307,5 +325,23 @@ mod tests {
         let expected =
             "up to 5,000,000 tasks, a claim took at most 1.10 times (p50) and 1.30 times";
         assert!(one_line.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_claim_has_its_ratios_below_its_row() {
+        let mut found = figures("range-1m", "ext4");
+        found.to_smallest = Some(Ratio {
+            p50: 1.1,
+            p99: 1.25,
+        });
+        found.to_alone = Some(0.934);
+        let shown = show(&[found]);
+        let below: Vec<&str> = (shown.lines())
+            .skip_while(|line| !line.starts_with("range-1m"))
+            .skip(2)
+            .collect();
+        assert!(below[0].contains("1.10 times (p50) and 1.25 times (p99)"));
+        assert!(below[1].contains("0.93 times as many as the same callers alone"));
+        assert!(!shown.contains("a claim took"), "{shown}");
     }
 }

@@ -1,0 +1,194 @@
+//! What subscribers cost those who write.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll::jobs::{Jobs, Manager, Scope, StateEvent, SubscribeOptions, Subscription};
+use plimsoll::{Error, Result};
+
+use super::write::{JOB, TAGS, Writers, tag};
+use super::{Act, OfState};
+use crate::figures::{Latencies, Measured};
+use crate::io::Written;
+use crate::parallel::Callers;
+use crate::{Bench, Scale};
+
+/// The same writers alone and beside subscribers, in turns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subscribers {
+    writers: Writers,
+    subscribers: u64,
+    scopes: Scopes,
+    rounds: u64,
+}
+
+/// What they subscribe to.
+#[derive(Clone, Copy, Debug)]
+enum Scopes {
+    /// Everything.
+    All,
+    /// A quarter each: everything, a partition, a tag, and a tag of a partition.
+    Spread,
+}
+
+const ROUNDS: u64 = 5;
+
+pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
+    let kind = |managers, depth, part: u64, subscribers, scopes| {
+        Act::Subscribers(Subscribers {
+            writers: Writers::new(managers, depth, scale.tasks / part / ROUNDS),
+            subscribers,
+            scopes,
+            rounds: ROUNDS,
+        })
+    };
+    vec![
+        OfState::new(
+            "subscribers-1",
+            "8 managers set states one by one, beside a subscriber",
+            kind(8, 1, 2, 1, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-1k",
+            "8 managers set states one by one, beside 1,000 subscribers of all",
+            kind(8, 1, 2, 1_000, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-4way",
+            "the same beside 1,000 subscribers of the four kinds of scope",
+            kind(8, 1, 2, 1_000, Scopes::Spread),
+        ),
+        OfState::new(
+            "subscribers-one",
+            "one manager sets states one by one, beside 1,000 subscribers",
+            kind(1, 1, 8, 1_000, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-full",
+            "8 managers, 64 states of each under way, beside 1,000 subscribers",
+            kind(8, 64, 2, 1_000, Scopes::All),
+        ),
+    ]
+}
+
+/// What the rounds of one kind came to.
+struct Rounds {
+    took: Duration,
+    /// How long the subscribers took from when everything was written.
+    behind: Duration,
+    latencies: Latencies,
+}
+
+impl Subscribers {
+    pub(super) async fn run(self, bench: Bench) -> Result<Measured> {
+        let jobs = bench.jobs();
+        let managers = self.writers.join(&jobs).await?;
+        // Once beforehand, so that no round is the first.
+        self.writers.write(&bench, &managers).await?;
+        let mut alone = Duration::ZERO;
+        let mut beside = Rounds {
+            took: Duration::ZERO,
+            behind: Duration::ZERO,
+            latencies: Latencies::new(),
+        };
+        let mut written = Written::NOTHING;
+        for _ in 0..self.rounds {
+            let began = bench.clock.monotonic();
+            self.writers.write(&bench, &managers).await?;
+            alone += bench.since(began);
+            let wrote = Written::now();
+            self.round(&bench, &jobs, &managers, &mut beside).await?;
+            written = written.and(Written::now().since(wrote));
+        }
+        let operations = self.writers.times() * self.rounds;
+        let micros = |took: Duration| u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        Ok(Measured {
+            operation: "write",
+            operations,
+            took: beside.took,
+            written,
+            latency_of: "set",
+            latencies: beside.latencies,
+            counts: BTreeMap::from([
+                ("rounds", self.rounds),
+                ("behind_us", micros(beside.behind) / self.rounds.max(1)),
+            ]),
+            settings: BTreeMap::from([
+                ("managers", u64::from(self.writers.managers).into()),
+                ("subscribers", self.subscribers.into()),
+            ]),
+            alone: Some(operations as f64 / alone.as_secs_f64().max(1e-9)),
+        })
+    }
+
+    async fn round(
+        self,
+        bench: &Bench,
+        jobs: &Jobs,
+        managers: &[Manager],
+        rounds: &mut Rounds,
+    ) -> Result<()> {
+        let monitor = jobs.monitor(JOB).await?;
+        let mut subscriptions = Vec::new();
+        for number in 0..self.subscribers {
+            let scope = self.scope(number)?;
+            let expected = self.expected(&scope);
+            let options = SubscribeOptions::default();
+            let mut subscription = monitor.subscribe(scope, options).await?;
+            replay(&mut subscription).await?;
+            subscriptions.push(take(subscription, expected));
+        }
+        let subscribers = Callers::spawn(subscriptions);
+        let write = async {
+            let began = bench.clock.monotonic();
+            let latencies = self.writers.write(bench, managers).await?;
+            rounds.took += bench.since(began);
+            Ok((latencies, bench.clock.monotonic()))
+        };
+        let ((latencies, written), _) = tokio::try_join!(write, subscribers.join())?;
+        rounds.behind += bench.since(written);
+        rounds.latencies.merge(&latencies);
+        Ok(())
+    }
+
+    fn scope(self, number: u64) -> Result<Scope> {
+        let partition = |scope: Scope| scope.partition(number as u32 % self.writers.managers);
+        let all = Scope::all();
+        Ok(match (self.scopes, number % 4) {
+            (Scopes::All, _) | (Scopes::Spread, 0) => all,
+            (Scopes::Spread, 1) => partition(all),
+            (Scopes::Spread, 2) => all.tag(tag(number / 4))?,
+            (Scopes::Spread, _) => partition(all.tag(tag(number / 4))?),
+        })
+    }
+
+    /// How many states a subscriber of this scope is told of in a round.
+    fn expected(self, scope: &Scope) -> u64 {
+        let partitions = scope.partition.map_or(self.writers.managers.into(), |_| 1);
+        let tags = scope.tag.as_ref().map_or(TAGS, |_| 1);
+        self.writers.each / TAGS * partitions * tags
+    }
+}
+
+/// Takes what there is.
+pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
+    let mut states = 0;
+    loop {
+        match subscription.next().await.ok_or(Error::Closed)?? {
+            StateEvent::State { .. } => states += 1,
+            StateEvent::ReplayComplete { .. } => return Ok(states),
+            StateEvent::Restarted => states = 0,
+        }
+    }
+}
+
+/// Takes so many changes.
+async fn take(mut subscription: Subscription, mut expected: u64) -> Result<()> {
+    while expected > 0 {
+        match subscription.next().await.ok_or(Error::Closed)?? {
+            StateEvent::State { replay: false, .. } => expected -= 1,
+            _ => return Err(Error::Corrupt("changes were not kept long enough".into())),
+        }
+    }
+    Ok(())
+}
