@@ -39,7 +39,7 @@ async fn take(
     into: &mut Vec<u64>,
 ) -> Taken<&'static str> {
     let mut found = VecDeque::new();
-    let taken = poll_fn(|context| reader.poll_take(context, 2, &mut found)).await;
+    let taken = poll_fn(|context| reader.poll_take(context, 2, |_| true, &mut found)).await;
     for (place, event) in found {
         assert_eq!(place, event);
         into.push(event);
@@ -78,10 +78,10 @@ fn every_reader_is_told_everything_once_and_in_order() {
             .collect();
         let teller = fanout.clone();
         let teller = thread::spawn(move || {
-            teller.tell(told(1..=2));
-            teller.tell(told(3..=3));
-            teller.tell(told([]));
-            teller.tell(told(4..=6));
+            teller.tell(told(1..=2), 2);
+            teller.tell(told(3..=3), 3);
+            teller.tell(told([]), 3);
+            teller.tell(told(4..=6), 6);
             teller.end("end");
         });
         teller.join().unwrap();
@@ -122,7 +122,7 @@ fn a_slow_reader_goes_on_where_it_was_without_gap_or_repeat() {
         for number in 1..=7 {
             // As a store: it is in the history before anybody is told.
             *told_so_far.lock().unwrap() = number;
-            fanout.tell(told([number]));
+            fanout.tell(told([number]), number);
         }
         fanout.end("end");
         assert_eq!(reading.join().unwrap(), (1..=7).collect::<Vec<_>>());
@@ -136,8 +136,8 @@ fn readers_that_come_and_go_keep_nobody_from_reading() {
         let fanout = Arc::new(Numbers::new(0, 100, 100));
         let teller = fanout.clone();
         let teller = thread::spawn(move || {
-            teller.tell(told(1..=1));
-            teller.tell(told(2..=3));
+            teller.tell(told(1..=1), 1);
+            teller.tell(told(2..=3), 3);
             teller.end("end");
         });
         let passing = fanout.clone();
@@ -145,7 +145,7 @@ fn readers_that_come_and_go_keep_nobody_from_reading() {
             let mut reader = passing.reader();
             let waker = futures::task::noop_waker();
             let mut context = std::task::Context::from_waker(&waker);
-            let _ = reader.poll_take(&mut context, 1, &mut VecDeque::new());
+            let _ = reader.poll_take(&mut context, 1, |_| true, &mut VecDeque::new());
         });
         let mut reader = fanout.reader();
         let seen = future::block_on(async {
@@ -162,6 +162,65 @@ fn readers_that_come_and_go_keep_nobody_from_reading() {
     });
 }
 
+/// Who tells need not be who wakes: whoever waits is woken for what was told before, and is not for nothing.
+#[test]
+fn one_tells_and_another_wakes() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let mut reader = fanout.reader();
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            teller.keep(told(1..=2), 2);
+            let waker = teller.clone();
+            let waker = thread::spawn(move || waker.wake());
+            let woken = teller.wake();
+            assert!(woken + waker.join().unwrap() <= 1);
+        });
+        let mut seen = Vec::new();
+        future::block_on(async {
+            while seen.len() < 2 {
+                assert_eq!(take(&mut reader, &mut seen).await, Taken::Events);
+            }
+        });
+        assert_eq!(seen, [1, 2]);
+        teller.join().unwrap();
+    });
+}
+
+/// A reader takes only what it wants, and knows how far it has come without the rest.
+#[test]
+fn what_a_reader_does_not_want_is_passed_by() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let mut reader = fanout.reader();
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            for number in 1..=4 {
+                teller.tell(told([number]), number);
+            }
+            teller.tell(told([]), 5);
+            teller.end("end");
+        });
+        let mut found = VecDeque::new();
+        future::block_on(async {
+            loop {
+                let even = |number: &u64| number % 2 == 0;
+                match poll_fn(|context| reader.poll_take(context, 2, even, &mut found)).await {
+                    Taken::Events => {
+                        let last = found.back().map_or(0, |(place, _)| *place);
+                        assert!((last..=4).contains(&reader.passed()));
+                    }
+                    Taken::Gone => panic!("everything is kept"),
+                    Taken::Over(_) => break,
+                }
+            }
+        });
+        assert_eq!(found, [(2, 2), (4, 4)]);
+        assert_eq!(reader.passed(), 5);
+        teller.join().unwrap();
+    });
+}
+
 /// After a restart nobody goes on as if nothing were missing.
 #[test]
 fn a_restart_is_noticed_by_every_reader() {
@@ -170,9 +229,9 @@ fn a_restart_is_noticed_by_every_reader() {
         let mut reader = fanout.reader();
         let teller = fanout.clone();
         let teller = thread::spawn(move || {
-            teller.tell(told(1..=2));
+            teller.tell(told(1..=2), 2);
             teller.restart(5);
-            teller.tell(told(6..=7));
+            teller.tell(told(6..=7), 7);
             teller.end("end");
         });
         let seen = future::block_on(async {
@@ -209,8 +268,8 @@ fn what_is_kept_is_bounded_by_number_and_by_bytes() {
                     bytes: *bytes,
                     event,
                 });
-                fanout.tell(told);
                 let last = sizes.len() as u64;
+                fanout.tell(told, last);
                 (0..=last)
                     .find(|after| reader.seek(*after))
                     .map(|after| last - after)

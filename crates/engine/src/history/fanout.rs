@@ -6,7 +6,7 @@
 //!
 //! Locks and nothing else: `tests/fanout.rs` tries all the ways in which threads can meet in here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Context, Poll, Waker};
 
@@ -26,9 +26,14 @@ struct Kept<P, T, E> {
     first: u64,
     /// Everything after this place is kept.
     after: P,
+    /// Everything up to this place was told.
+    upto: P,
     over: Option<E>,
-    waiting: BTreeMap<u64, Waker>,
-    readers: u64,
+    /// By the slot of each reader: which event it waits for, if it does. A place in a row, since a thousand
+    /// readers wait anew for each event.
+    waiting: Vec<Option<(u64, Waker)>>,
+    /// Slots that nobody has.
+    free: Vec<usize>,
 }
 
 /// An event, where it is, and about how many bytes it takes.
@@ -57,9 +62,10 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
             bytes: 0,
             first: 0,
             after,
+            upto: after,
             over: None,
-            waiting: BTreeMap::new(),
-            readers: 0,
+            waiting: Vec::new(),
+            free: Vec::new(),
         };
         Self {
             kept: Mutex::new(kept),
@@ -68,17 +74,21 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
         }
     }
 
-    /// Tells events, in the order of their places.
-    pub(crate) fn tell(&self, events: impl IntoIterator<Item = Told<P, T>>) {
+    /// Tells events, in the order of their places, and that there are no others up to a place. Answers
+    /// how many readers it woke.
+    pub(crate) fn tell(&self, events: impl IntoIterator<Item = Told<P, T>>, upto: P) -> usize {
+        self.keep(events, upto);
+        self.wake()
+    }
+
+    /// Tells events to those who look. Somebody has to [wake](Self::wake) the others.
+    pub(crate) fn keep(&self, events: impl IntoIterator<Item = Told<P, T>>, upto: P) {
         let mut kept = self.kept();
-        let next = kept.next();
         for told in events {
             kept.bytes += told.bytes;
             kept.events.push_back(told);
         }
-        if kept.next() == next {
-            return;
-        }
+        kept.upto = kept.upto.max(upto);
         while kept.events.len() > self.events_max
             || (kept.bytes > self.bytes_max && kept.events.len() > 1)
         {
@@ -88,7 +98,13 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
                 kept.first += 1;
             }
         }
-        wake(kept);
+    }
+
+    /// Wakes the readers that wait for what is there. Answers how many.
+    pub(crate) fn wake(&self) -> usize {
+        let kept = self.kept();
+        let next = kept.next();
+        wake(kept, |event| event < next)
     }
 
     /// Forgets everything: what comes next is from after this place, and something may be missing in
@@ -99,26 +115,30 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
         kept.events.clear();
         kept.bytes = 0;
         kept.after = after;
-        wake(kept);
+        kept.upto = after;
+        wake(kept, |_| true);
     }
 
     /// Nothing more will come.
     pub(crate) fn end(&self, how: E) {
         let mut kept = self.kept();
         kept.over.get_or_insert(how);
-        wake(kept);
+        wake(kept, |_| true);
     }
 
     /// A reader of what comes from now on.
     pub(crate) fn reader(self: &Arc<Self>) -> Reader<P, T, E> {
         let mut kept = self.kept();
-        let number = kept.readers;
-        kept.readers += 1;
+        let slot = kept.free.pop().unwrap_or_else(|| {
+            kept.waiting.push(None);
+            kept.waiting.len() - 1
+        });
         Reader {
             next: kept.next(),
             fanout: self.clone(),
-            number,
+            slot,
             after: None,
+            passed: kept.upto,
         }
     }
 
@@ -134,28 +154,34 @@ impl<P, T, E> Kept<P, T, E> {
     }
 }
 
-/// Wakes all who wait, after the lock is free again.
-fn wake<P, T, E>(mut kept: MutexGuard<'_, Kept<P, T, E>>) {
-    let waiting = std::mem::take(&mut kept.waiting);
+/// Wakes those who wait for such an event, after the lock is free again. Answers how many.
+fn wake<P, T, E>(mut kept: MutexGuard<'_, Kept<P, T, E>>, which: impl Fn(u64) -> bool) -> usize {
+    let waiting = kept.waiting.iter_mut();
+    let woken = waiting.filter_map(|waits| waits.take_if(|(event, _)| which(*event)));
+    let woken: Vec<_> = woken.collect();
     drop(kept);
-    waiting.into_values().for_each(Waker::wake);
+    let count = woken.len();
+    woken.into_iter().for_each(|(_, waker)| waker.wake());
+    count
 }
 
 /// Reads events at its own pace.
 pub(crate) struct Reader<P, T, E> {
     fanout: Arc<Fanout<P, T, E>>,
-    number: u64,
+    slot: usize,
     next: u64,
     /// What is not after this place it knows already, from elsewhere.
     after: Option<P>,
+    passed: P,
 }
 
 impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
-    /// Takes up to `max` events, as soon as there is one.
+    /// Takes up to `max` of the events that it wants, as soon as there is one.
     pub(crate) fn poll_take(
         &mut self,
         context: &mut Context<'_>,
         max: usize,
+        wants: impl Fn(&T) -> bool,
         into: &mut VecDeque<(P, T)>,
     ) -> Poll<Taken<E>> {
         let mut kept = self.fanout.kept();
@@ -169,23 +195,33 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
                 break;
             }
             self.next += 1;
-            if self.after.is_none_or(|after| told.place > after) {
+            self.passed = told.place;
+            if self.after.is_none_or(|after| told.place > after) && wants(&told.event) {
                 into.push_back((told.place, told.event.clone()));
             }
         }
         if into.len() > before {
             return Poll::Ready(Taken::Events);
         }
+        self.passed = kept.upto;
         if let Some(over) = &kept.over {
             return Poll::Ready(Taken::Over(over.clone()));
         }
-        match kept.waiting.get_mut(&self.number) {
-            Some(waker) => waker.clone_from(context.waker()),
-            None => {
-                kept.waiting.insert(self.number, context.waker().clone());
+        match kept.waiting.get_mut(self.slot) {
+            Some(Some((event, waker))) => {
+                *event = self.next;
+                waker.clone_from(context.waker());
             }
+            Some(waits) => *waits = Some((self.next, context.waker().clone())),
+            // It has its slot as long as it lives.
+            None => {}
         }
         Poll::Pending
+    }
+
+    /// It has taken everything up to here that it wants.
+    pub(crate) fn passed(&self) -> P {
+        self.passed
     }
 
     /// Goes on after this place, if everything from there on is kept or has yet to be told.
@@ -195,6 +231,7 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
             return false;
         }
         self.after = Some(after);
+        self.passed = after;
         let read = kept.events.partition_point(|told| told.place <= after);
         self.next = kept.first + read as u64;
         true
@@ -205,10 +242,11 @@ impl<P, T, E> Drop for Reader<P, T, E> {
     fn drop(&mut self) {
         let kept = &self.fanout.kept;
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = kept.waiting.remove(&self.number);
+        let waits = kept.waiting.get_mut(self.slot).and_then(Option::take);
+        kept.free.push(self.slot);
         // A waker may run anything when it is dropped.
         drop(kept);
-        drop(waker);
+        drop(waits);
     }
 }
 

@@ -152,11 +152,12 @@ impl Follower for Feed {
             return;
         };
         let placed = placed(entries, &self.interest, Place::START);
-        changes.tell(placed.into_iter().map(|placed| Told {
+        let told = placed.into_iter().map(|placed| Told {
             place: placed.place,
             bytes: placed.change.size(),
             event: Arc::new(placed),
-        }));
+        });
+        changes.tell(told, Place::after(upto));
         self.is_told(upto);
     }
 

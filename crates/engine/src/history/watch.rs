@@ -131,7 +131,7 @@ impl Watch {
                 None => self.read().await?,
                 Some(reader) => {
                     let taken = &mut self.taken;
-                    match poll_fn(|cx| reader.poll_take(cx, TAKEN_MAX, taken)).await {
+                    match poll_fn(|cx| reader.poll_take(cx, TAKEN_MAX, |_| true, taken)).await {
                         Taken::Events => {}
                         Taken::Gone => self.leave(),
                         Taken::Over(error) => return Err(self.over(error)),

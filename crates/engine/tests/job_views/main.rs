@@ -11,6 +11,7 @@ mod history;
 mod lines;
 mod listener;
 mod lives;
+mod many;
 mod reading;
 mod slow;
 mod subscribing;

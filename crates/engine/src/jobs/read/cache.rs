@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,11 +38,13 @@ pub(crate) type Events = Reader<Place, Arc<State>, Error>;
 pub(crate) struct Cache {
     pub(crate) engine: Engine,
     pub(crate) keys: Arc<Keys>,
-    me: Weak<Self>,
+    pub(crate) me: Weak<Self>,
     /// Which changes have places.
     pub(crate) states: Interest,
     inner: Mutex<Inner>,
-    events: Arc<Fanout<Place, Arc<State>, Error>>,
+    pub(crate) events: Arc<Fanout<Place, Arc<State>, Error>>,
+    /// Many subscribers were woken not long ago.
+    pub(crate) resting: AtomicBool,
     changed: Notify,
 }
 
@@ -85,6 +88,7 @@ impl Cache {
                 patience: Patience::default(),
             }),
             events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
+            resting: AtomicBool::new(false),
             changed: Notify::new(),
             engine,
             keys,
@@ -119,12 +123,6 @@ impl Cache {
     /// Whether reads are answered at once.
     pub(crate) fn serves(&self) -> bool {
         matches!(self.inner().phase, Phase::Serving)
-    }
-
-    /// Up to where subscribers have been told everything; `None`: nobody is told anything now.
-    pub(crate) fn told_upto(&self) -> Option<Place> {
-        let inner = self.inner();
-        matches!(inner.phase, Phase::Serving).then_some(inner.upto)
     }
 
     /// Asks at once; `None`: it does not serve yet.
@@ -250,9 +248,9 @@ impl Cache {
         }
     }
 
-    /// Passes states on to subscribers.
-    pub(crate) fn tell(&self, events: Vec<Told<Place, Arc<State>>>) {
-        self.events.tell(events);
+    /// Passes states on to subscribers, who have yet to be [woken](Self::wake).
+    pub(crate) fn tell(&self, inner: &Inner, events: Vec<Told<Place, Arc<State>>>) {
+        self.events.keep(events, inner.upto);
     }
 
     /// Whether this record of the job, as it was read, is what the history has told or newer.
@@ -374,12 +372,15 @@ impl Follower for Cache {
         }
         inner.upto = inner.upto.max(Place::after(upto));
         if matches!(inner.phase, Phase::Serving) {
-            self.events.tell(events);
+            self.tell(inner, events);
         }
         if let Err(error) = end {
             self.close(inner, error);
         }
+        // Whoever reads or writes does not wait until all are woken.
+        drop(guard);
         self.changed.notify_waiters();
+        self.wake();
     }
 
     fn gone(&self) {

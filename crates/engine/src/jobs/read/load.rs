@@ -62,7 +62,7 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
             .iter()
             .filter_map(|record| adopt(cache, inner, record));
         let events: Vec<_> = missed.collect();
-        cache.tell(events);
+        cache.tell(inner, events);
         for (key, revision) in unseen {
             // It was there before, and was not told of again: it ended unheard.
             if inner.fold.still(&key, revision) && inner.fold.remove(&key, revision) {
@@ -71,7 +71,9 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
             }
         }
     })
-    .await
+    .await?;
+    cache.wake();
+    Ok(())
 }
 
 /// A record that nobody told of.

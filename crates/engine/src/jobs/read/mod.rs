@@ -1,6 +1,6 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
 //! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
-//! `subscribe`, `event` and `barrier` what readers have.
+//! `wake` how many subscribers are woken together, `subscribe`, `event` and `barrier` what readers have.
 
 pub(crate) mod aggregate;
 pub(crate) mod barrier;
@@ -11,3 +11,4 @@ mod gaps;
 pub(crate) mod load;
 pub(crate) mod subscribe;
 pub(crate) mod view;
+mod wake;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::{FutureExt, Stream, StreamExt};
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
-use plimsoll_core::{Error, Result};
+use plimsoll_core::{Error, Name, Result};
 use tokio::sync::watch;
 
 use super::cache::Events;
@@ -34,6 +34,8 @@ const READ_MIN: usize = 64;
 /// ([`Reconnect`](crate::history::Reconnect)).
 pub struct Subscription {
     kept: Arc<Kept>,
+    /// The job. It has its own: counting the holders of a shared one is felt where there are a thousand.
+    job: Name,
     scope: Scope,
     depth: usize,
     /// When the replay began.
@@ -73,14 +75,15 @@ impl Subscription {
         scope: Scope,
         options: SubscribeOptions,
     ) -> Result<Self> {
-        let job = &kept.cache.keys.name;
+        let job = Name::for_field("job", kept.cache.keys.name.as_str())?;
         let began = kept.cache.engine.clock().monotonic();
         let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
         let generation = kept.cache.generation();
-        let after = options.after.map(|after| after.of(job, generation));
+        let after = options.after.map(|after| after.of(&job, generation));
         let after = after.transpose()?;
         let mut subscription = Self {
             kept,
+            job,
             scope,
             depth: options.depth.max(DEPTH_MIN),
             began,
@@ -160,8 +163,7 @@ impl Subscription {
     }
 
     fn cursor(&self, place: Place) -> Cursor {
-        let job = self.kept.cache.keys.name.clone();
-        Cursor::new(job, self.generation, place)
+        Cursor::new(self.job.clone(), self.generation, place)
     }
 
     /// An event that is ready.
@@ -175,11 +177,6 @@ impl Subscription {
             });
         }
         let (place, state) = self.live.pop_front()?;
-        let engine = &self.kept.cache.engine;
-        if let Some(written) = state.timestamp {
-            let latency = engine.clock().now().since(written);
-            engine.telemetry().states.delivered(latency);
-        }
         Some(StateEvent::State {
             state,
             replay: false,
@@ -189,19 +186,23 @@ impl Subscription {
 
     /// Takes what subscribers are told.
     fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
-        let upto = self.kept.cache.told_upto();
-        let taken = events.poll_take(context, self.depth, &mut self.live);
-        let Poll::Ready(taken) = taken else {
-            // It has everything that was told by then.
-            self.after = self.after.max(upto.unwrap_or(self.after));
-            return Poll::Pending;
-        };
-        if let Some((last, _)) = self.live.back() {
-            self.after = self.after.max(*last);
+        let (scope, depth) = (&self.scope, self.depth);
+        let taken = events.poll_take(context, depth, |state| scope.covers(state), &mut self.live);
+        self.after = self.after.max(events.passed());
+        if let Poll::Ready(Taken::Events) = taken {
+            self.took();
         }
-        let scope = &self.scope;
-        self.live.retain(|(_, state)| scope.covers(state));
-        Poll::Ready(taken)
+        taken
+    }
+
+    /// Records how old everything is that was just taken: with one look at the clock, since a thousand
+    /// subscribers take each event.
+    fn took(&self) {
+        let engine = &self.kept.cache.engine;
+        let now = engine.clock().now();
+        for written in self.live.iter().filter_map(|(_, state)| state.timestamp) {
+            engine.telemetry().states.delivered(now.since(written));
+        }
     }
 
     /// Takes what it has read by itself.
@@ -224,6 +225,7 @@ impl Subscription {
             }
         }
         self.after = self.after.max(part.upto.min(upto));
+        self.took();
     }
 
     /// Gives up what it has not told yet.

@@ -1,0 +1,81 @@
+//! So many subscribers that waking them has to be done together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use plimsoll_engine::jobs::{Scope, StateEvent};
+use tokio::task::JoinSet;
+
+use crate::world::World;
+
+const MANY: usize = 500;
+
+#[tokio::test]
+async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follows() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let (taken, last) = (Arc::new(AtomicUsize::new(0)), 9);
+    let mut subscribers = JoinSet::new();
+    for _ in 0..MANY {
+        let mut events = process.subscribe(Scope::all()).await;
+        let taken = taken.clone();
+        subscribers.spawn(async move {
+            let mut versions = Vec::new();
+            while versions.last() != Some(&last) {
+                if let StateEvent::State { state, .. } = events.next().await.unwrap().unwrap() {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    versions.push(state.version);
+                }
+            }
+            versions
+        });
+    }
+    let taken = || taken.load(Ordering::Relaxed);
+    world.settle().await;
+    for round in 0..3 {
+        let before = round * 3 * MANY;
+        world.set(0, "a", 1).await;
+        world.settle().await;
+        assert_eq!(taken(), before + MANY, "the first is told at once");
+        world.set(0, "a", 2).await;
+        world.set(0, "a", 3).await;
+        world.settle().await;
+        assert_eq!(taken(), before + MANY, "the others rest");
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(taken(), before + 3 * MANY, "what followed is told together");
+        world.pass(Duration::from_millis(1)).await;
+    }
+    let expected: Vec<u64> = (1..=last).collect();
+    while let Some(versions) = subscribers.join_next().await {
+        assert_eq!(versions.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn those_who_rest_hear_of_the_end_at_once() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let mut subscribers = JoinSet::new();
+    for _ in 0..MANY {
+        let mut events = process.subscribe(Scope::all()).await;
+        subscribers.spawn(async move {
+            let mut states = 0;
+            loop {
+                match events.next().await.unwrap() {
+                    Ok(StateEvent::State { .. }) => states += 1,
+                    Ok(_) => {}
+                    Err(error) => return (states, error.code()),
+                }
+            }
+        });
+    }
+    world.settle().await;
+    world.set(0, "a", 1).await;
+    world.settle().await;
+    world.set(0, "a", 2).await;
+    world.mark_deleted().await;
+    while let Some(ended) = subscribers.join_next().await {
+        assert_eq!(ended.unwrap(), (2, "job_deleted"));
+    }
+}
