@@ -49,22 +49,22 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             kind(8, 1, 2, 1, Scopes::All),
         ),
         OfState::new(
-            "subscribers-1k",
+            "subscribers-all",
             "8 managers set states one by one, beside 1,000 subscribers of all",
             kind(8, 1, 2, 1_000, Scopes::All),
         ),
         OfState::new(
-            "subscribers-4way",
+            "subscribers-mix",
             "the same beside 1,000 subscribers of the four kinds of scope",
             kind(8, 1, 2, 1_000, Scopes::Spread),
         ),
         OfState::new(
-            "subscribers-one",
+            "subscribers-seq",
             "one manager sets states one by one, beside 1,000 subscribers",
             kind(1, 1, 8, 1_000, Scopes::All),
         ),
         OfState::new(
-            "subscribers-full",
+            "subscribers-fast",
             "8 managers, 64 states of each under way, beside 1,000 subscribers",
             kind(8, 64, 2, 1_000, Scopes::All),
         ),
