@@ -84,7 +84,7 @@ fn operations(name: &str) -> u64 {
         "subscribers-seq" => 5 * (TASKS / 40).next_multiple_of(4),
         _ if name.starts_with("subscribers-") => 5 * (TASKS / 10).next_multiple_of(8 * 4),
         _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
-        _ if name.starts_with("read-") => 1_000,
+        _ if name.starts_with("read-") => TASKS / 20 * 1_000,
         _ if name.starts_with("replay-") => 5 * TASKS * 5 / 2,
         "contended-cas" => 3 * (TASKS / 20 / 3),
         _ => panic!("{name} is new: how many operations does it do?"),

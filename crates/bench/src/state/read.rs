@@ -55,7 +55,7 @@ impl Of {
 
 pub(super) fn reads(scale: Scale) -> Vec<OfState> {
     let reads = |of: Of, (partitions, size)| {
-        let rounds = (scale.rounds / 10).max(1);
+        let rounds = scale.rounds;
         let reads = Reads {
             of,
             partitions,
