@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use plimsoll_core::clock::Clock;
 use plimsoll_core::{Ids, Invalid, Result, Store};
+use plimsoll_engine::jobs::Scope;
 use plimsoll_engine::tasks::Retries;
-use plimsoll_engine::{Engine, Locks, Tasks, group_commit};
+use plimsoll_engine::{Engine, Jobs, Locks, Records, Tasks, group_commit};
 
+use crate::actors::clerk::{self, Ledger};
 use crate::actors::locker::{Rounds, contend};
+use crate::actors::onlooker::{Notes, look};
 use crate::actors::orders::Orders;
+use crate::actors::partition::{JOBS, PARTITIONS, Script, TAGS, report};
 use crate::actors::submitter::{ToDo, submit};
 use crate::actors::subscriber::{Bookmark, follow};
 use crate::actors::worker::{Reins, work};
-use crate::actors::{Station, housekeeping, operator};
+use crate::actors::{Station, deleter, housekeeping, operator};
 use crate::clock::SkewedClock;
 use crate::dice::Dice;
 use crate::process::{Doom, Life, Resumed, Root};
@@ -30,6 +34,11 @@ pub(crate) enum Role {
     Compactor,
     Subscriber(Arc<Bookmark>),
     Locker(Arc<Rounds>),
+    Partition(Arc<Script>),
+    Deleter,
+    Onlooker(Arc<Notes>),
+    Clerk,
+    Watcher(Arc<Ledger>),
 }
 
 /// A process, alive or not.
@@ -187,6 +196,8 @@ impl Part {
             world: self.world,
             tasks: Tasks::new(engine.clone()).with_retries(retries),
             locks: Locks::new(engine.clone()).with_retries(retries),
+            jobs: Jobs::new(engine.clone()).with_retries(retries),
+            records: Records::new(engine.clone()).with_retries(retries),
             engine,
             dice: self.dice,
             doom: self.doom,
@@ -213,6 +224,11 @@ async fn act(role: Role, first: bool, station: Station) -> Result<()> {
         Role::Compactor => housekeeping::compact(station).await,
         Role::Subscriber(bookmark) => follow(station, bookmark).await,
         Role::Locker(rounds) => contend(station, rounds).await,
+        Role::Partition(script) => report(station, script).await,
+        Role::Deleter => deleter::delete(station).await,
+        Role::Onlooker(notes) => look(station, notes).await,
+        Role::Clerk => clerk::write(station).await,
+        Role::Watcher(ledger) => clerk::watch(station, ledger).await,
     }
 }
 
@@ -241,10 +257,52 @@ pub(crate) fn cast(seed: u64, world: &World) -> Result<Vec<Process>, Invalid> {
         let role = Role::Subscriber(Arc::new(Bookmark::new(slow, slow)));
         roles.push((name.to_owned(), role));
     }
+    roles.extend(keepers_of_state(seed, world)?);
     roles.push(("operator".to_owned(), Role::Operator));
     roles.push(("compactor".to_owned(), Role::Compactor));
     let processes = (0..).zip(roles);
     Ok(processes
         .map(|(number, (name, role))| Process::new(name, number, role, seed, world))
         .collect())
+}
+
+/// Those who write and read the states of jobs, and records.
+fn keepers_of_state(seed: u64, world: &World) -> Result<Vec<(String, Role)>, Invalid> {
+    let profile = &world.profile;
+    let clock = Arc::new(world.clock.clone());
+    let mut roles = Vec::new();
+    for number in 0..profile.partitions {
+        // Of three, two are the same partition of the same job.
+        let job = JOBS[usize::from(number >= 3)];
+        let partition = number % PARTITIONS;
+        let dice = Dice::new(seed, &[5, number / 3, partition], clock.clone());
+        let partition = u32::try_from(partition).unwrap_or(0);
+        let script = Script::draw(job, partition, profile.steps, &dice)?;
+        let role = Role::Partition(Arc::new(script));
+        roles.push((format!("partition{number}"), role));
+    }
+    if profile.partitions > 0 && profile.deleter {
+        roles.push(("deleter".to_owned(), Role::Deleter));
+    }
+    for number in 0..profile.onlookers {
+        let dice = Dice::new(seed, &[6, number], clock.clone());
+        let mut scope = Scope::all();
+        if dice.chance(400) {
+            scope = scope.partition(u32::try_from(dice.below(PARTITIONS)).unwrap_or(0));
+        }
+        if dice.chance(400) {
+            scope = scope.tag(dice.pick(&TAGS))?;
+        }
+        let job = JOBS[usize::from(profile.partitions > 3 && dice.chance(300))];
+        let notes = Notes::new(job, scope, dice.chance(400));
+        let role = Role::Onlooker(Arc::new(notes));
+        roles.push((format!("onlooker{number}"), role));
+    }
+    for number in 0..profile.clerks {
+        roles.push((format!("clerk{number}"), Role::Clerk));
+    }
+    if profile.clerks > 0 {
+        roles.push(("watcher".to_owned(), Role::Watcher(Arc::default())));
+    }
+    Ok(roles)
 }

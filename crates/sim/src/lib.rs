@@ -3,7 +3,7 @@
 //!
 //! # How it works
 //! - Everything runs on one thread. Each process (a worker, a submitter, a sweeper, a locker, an
-//!   operator, a reader of the history, a compactor) has a runtime of its own and gets turns, in an order that
+//!   operator, a reader of the history, a compactor, a partition of a job, an onlooker, a clerk) has a runtime of its own and gets turns, in an order that
 //!   the seed decides. When nobody has anything to do, time leaps to the next moment at which
 //!   somebody has.
 //! - Between each process and the store is a wire: calls take time, fail before or after they are
@@ -21,6 +21,11 @@
 //! - Lockers contend for a few locks: they try, wait, wait for a while, lose patience, and write under
 //!   what they have to something that refuses tokens lower than it has seen. An operator takes locks
 //!   away. Each has so many rounds to go, the last of them when it is calm.
+//! - Partitions of a few jobs say how far they are, several times at once, and say it again with the same
+//!   event id; some processes are the same partition. A deleter and the retention delete the jobs, and whoever
+//!   goes on creates them anew. Onlookers subscribe, quickly or slowly, in all scopes, and go on from their
+//!   cursors; they read the states after a refresh, and wait at barriers.
+//! - Clerks put, add to, raise, swap and delete a few records, some of which expire; somebody watches them.
 //! - Some tasks had ended long before: they go to the archive in the storm, while operators have
 //!   some of them run again.
 //! - Checkers take no part: they see the history, what reads answer, and what actors asked and were
@@ -35,6 +40,10 @@
 //! - Deletion by operators, arrivals, groups in groups, layers, signals, and clocks that run at different speeds.
 //! - Of the client: what it claims and holds, its bulk verbs and its pages. Groups, and tasks that are
 //!   submitted together or not at all, go to the store in commits that submitters repeat themselves.
+//! - Of job states: payloads, jobs that are described, many partitions. Whether a barrier answers soon enough.
+//!   A partition that waits at a barrier sees its own states before it is told what others wrote by then: of
+//!   its own state it is not checked that it was there at the same moment as the others.
+//! - Of records: typed ones, scans, indexes, and when a time to live is over.
 //! - When a backoff function says that a task is tried again.
 //! - Elections, but for the one that sweepers hold; locks on a store of their own; archives elsewhere.
 //! - How many calls an actor makes: one that asks the store far too often breaks no rule here.

@@ -16,6 +16,17 @@ pub(crate) struct Profile {
     pub(crate) lockers: u64,
     /// How often each locker takes a lock.
     pub(crate) rounds: u64,
+    /// How many processes are partitions of jobs.
+    pub(crate) partitions: u64,
+    /// How many things each of them says.
+    pub(crate) steps: u64,
+    pub(crate) deleter: bool,
+    /// How many look at jobs.
+    pub(crate) onlookers: u64,
+    /// How many write records.
+    pub(crate) clerks: u64,
+    /// How long jobs are kept that are over, if they are removed at all.
+    pub(crate) jobs: Option<Duration>,
     /// Which finished tasks go to the archive.
     pub(crate) archived: BTreeSet<Status>,
     /// How many things each submitter does.
@@ -92,12 +103,26 @@ impl Profile {
             .into_iter()
             .filter(|status| status.is_terminal());
         let archived = ended.filter(|_| dice.chance(700));
+        let partitions = match dice.chance(500) {
+            true => dice.range(1, 5),
+            false => 0,
+        };
         Self {
             workers: dice.range(1, 4),
             submitters: dice.range(1, 3),
             sweepers: dice.range(1, 3),
             lockers: dice.below(4),
             rounds: dice.range(2, 8),
+            partitions,
+            steps: dice.range(4, 30),
+            deleter: dice.chance(500),
+            onlookers: partitions.min(dice.range(1, 2)),
+            clerks: if dice.chance(300) {
+                dice.range(1, 2)
+            } else {
+                0
+            },
+            jobs: dice.chance(300).then(|| dice.millis(500, 20_000)),
             archived: archived.collect(),
             orders: dice.range(4, 20),
             storm,

@@ -248,7 +248,11 @@ impl Run {
             Phase::Storm => self.now() >= self.limit,
             Phase::Calm => {
                 let done = (self.processes.iter()).all(|process| {
-                    process.done || !matches!(process.role, Role::Submitter(_) | Role::Locker(_))
+                    process.done
+                        || !matches!(
+                            process.role,
+                            Role::Submitter(_) | Role::Locker(_) | Role::Partition(_)
+                        )
                 });
                 let mut checker = self.world.checker();
                 checker.look_at_wants();
@@ -261,8 +265,13 @@ impl Run {
                 (self.processes.iter()).all(|process| match &process.role {
                     Role::Worker(_) => process.done,
                     Role::Subscriber(bookmark) => checker.has_seen_all(bookmark.start()),
+                    Role::Onlooker(notes) => checker.is_told_all(&notes.telling()),
+                    Role::Watcher(ledger) => checker.is_all_watched(&ledger.watched()),
                     Role::Submitter(_)
                     | Role::Locker(_)
+                    | Role::Partition(_)
+                    | Role::Deleter
+                    | Role::Clerk
                     | Role::Sweeper
                     | Role::Operator
                     | Role::Compactor => true,
@@ -285,7 +294,7 @@ impl Run {
                     process.leave_alone();
                     process.resume_at = process.resume_at.map(|_| now);
                     process.start_at = process.start_at.map(|_| now);
-                    if matches!(process.role, Role::Operator) {
+                    if matches!(process.role, Role::Operator | Role::Deleter | Role::Clerk) {
                         // Whatever runs again because of it must have a chance to end.
                         process.done = true;
                         process.die(&self.world, None);

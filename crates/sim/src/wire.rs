@@ -247,6 +247,9 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
     let takes = (world.planted).map(|planted| planted.takes(&exchange.commits));
     let mut commits = memory.commit(exchange.commits).await;
     Planted::tell(&takes.unwrap_or_default(), &mut commits);
+    if let Some(planted) = world.planted {
+        planted.answer(&mut commits);
+    }
     for (place, receipt) in forgotten {
         commits.insert(place, Ok(receipt));
     }
@@ -319,8 +322,9 @@ impl Store for Wire {
             return read!(self, Scan, scan, scan);
         };
         let scan = planted.scan(scan);
+        let prefix = scan.prefix.clone();
         let page: Result<Page<Record>> = read!(self, Scan, scan, scan);
-        page.map(|page| planted.records(page))
+        page.map(|page| planted.records(page, prefix.as_str(), &self.dice))
     }
 
     async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {

@@ -59,12 +59,7 @@ impl World {
         let memory = Arc::new(memory.open(Namespace::new("sim")?));
         let aliases = Aliases::default();
         let trace = Trace::new(traced, aliases.clone());
-        let checker = Checker::new(
-            memory.clone(),
-            aliases,
-            !profile.calm,
-            !profile.jumps.is_empty(),
-        );
+        let checker = Checker::new(memory.clone(), aliases, &profile);
         Ok(Self {
             calm: AtomicBool::new(profile.calm),
             clock,

@@ -47,7 +47,7 @@ fn retention(profile: &Profile) -> Retention {
         history: profile.history,
         logs: Some(KEPT),
         elsewhere: false,
-        jobs: None,
+        jobs: profile.jobs,
     }
 }
 

@@ -1,11 +1,15 @@
 //! Those who act. Each lives in a process of its own, may die at any await and begin again with
 //! nothing but what it had written down.
 
+pub(crate) mod clerk;
+pub(crate) mod deleter;
 pub(crate) mod handlers;
 pub(crate) mod housekeeping;
 pub(crate) mod locker;
+pub(crate) mod onlooker;
 pub(crate) mod operator;
 pub(crate) mod orders;
+pub(crate) mod partition;
 pub(crate) mod submitter;
 pub(crate) mod subscriber;
 pub(crate) mod veterans;
@@ -16,7 +20,7 @@ use std::time::Duration;
 
 use plimsoll_core::store::{Commit, Receipt};
 use plimsoll_core::{Error, Result, StoreExt};
-use plimsoll_engine::{Engine, Locks, Tasks};
+use plimsoll_engine::{Engine, Jobs, Locks, Records, Tasks};
 
 use crate::dice::Dice;
 use crate::process::{Doom, Resumed};
@@ -31,6 +35,9 @@ pub(crate) struct Station {
     pub(crate) tasks: Tasks,
     /// The client of locks, as patient.
     pub(crate) locks: Locks,
+    /// Those of jobs and of records, as patient.
+    pub(crate) jobs: Jobs,
+    pub(crate) records: Records,
     pub(crate) dice: Dice,
     pub(crate) doom: Doom,
     pub(crate) resumed: Resumed,

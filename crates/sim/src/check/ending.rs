@@ -98,6 +98,7 @@ impl Checker {
         self.compare_counts();
         self.compare_archive();
         self.compare_lines();
+        self.compare_shelf();
         for id in self.acknowledged() {
             let gone = self.tasks.get(&id).is_none_or(|model| model.gone);
             let there = self.rows(vec![id]).into_iter().flatten().next().is_some();

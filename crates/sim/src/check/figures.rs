@@ -25,6 +25,24 @@ pub struct Figures {
     pub lines_stored: u64,
     /// Lines were lost with those who logged them.
     pub lines_lost: u64,
+    /// States of jobs were written.
+    pub states_written: u64,
+    /// A state was written before, by the same event.
+    pub states_repeated: u64,
+    /// A state was refused because its job was deleted.
+    pub states_refused: u64,
+    /// Jobs were deleted.
+    pub jobs_deleted: u64,
+    /// Who followed states or records was too late, and was told everything again.
+    pub replays_again: u64,
+    /// The states of a job were read and compared.
+    pub aggregates_read: u64,
+    /// All partitions were where a barrier waited for them.
+    pub barriers_reached: u64,
+    /// A partition failed while a barrier waited.
+    pub barriers_failed: u64,
+    /// A record was not as somebody expected.
+    pub swaps_refused: u64,
 }
 
 impl AddAssign for Figures {
@@ -39,5 +57,14 @@ impl AddAssign for Figures {
         self.tasks_archived += other.tasks_archived;
         self.lines_stored += other.lines_stored;
         self.lines_lost += other.lines_lost;
+        self.states_written += other.states_written;
+        self.states_repeated += other.states_repeated;
+        self.states_refused += other.states_refused;
+        self.jobs_deleted += other.jobs_deleted;
+        self.replays_again += other.replays_again;
+        self.aggregates_read += other.aggregates_read;
+        self.barriers_reached += other.barriers_reached;
+        self.barriers_failed += other.barriers_failed;
+        self.swaps_refused += other.swaps_refused;
     }
 }

@@ -57,6 +57,8 @@ impl Checker {
         self.look_at_order(entry);
         self.look_at_locks(entry);
         for change in &entry.changes {
+            self.look_at_state_change(change, entry.position);
+            self.look_at_shelf(change, entry);
             match change {
                 Change::Task(task) => self.look_at_task(task, entry),
                 Change::Group {

@@ -27,10 +27,17 @@
 //! | `line` | somebody waits for a lock while others get it, or too long |
 //! | `registry` | a worker that lives is marked as offline, or one that does not is not |
 //! | `archive` | a task is deleted and not archived, or archived and not deleted, or too early |
+//! | `states` | a version of a job state is not the one after the last, a call is written twice, out of order, in another life of its job or not as it was answered, or who wrote it does not see it |
+//! | `replay` | a subscriber to job states is not told exactly what there was at one moment, one marker, and everything that followed, in order |
+//! | `aggregate` | a reader of job states is shown less than it may rely on, or not the lowest status |
+//! | `barriers` | a barrier answers what never was |
+//! | `records` | a write of a record is made twice, not as it was asked, or against what it expected |
+//! | `watch` | what a watch tells does not add up to the records |
 //! | `waits` | who waits for a task is answered something else than an end that it had come to since, or that it is gone though it is not, or late |
 //! | `ends` | something does not end in time once nothing goes wrong, or who waits for it is not answered |
 //! | `livelock`, `panic`, `gave up` | an actor spins, panics, or ends with an error |
 
+mod aggregates;
 mod answers;
 mod archive;
 mod ending;
@@ -42,7 +49,10 @@ mod locks;
 mod logs;
 mod model;
 mod registry;
+mod shelf;
 mod stages;
+mod states;
+mod tellings;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,9 +74,13 @@ use self::holders::Contenders;
 use self::locks::Locks;
 use self::model::Model;
 use self::registry::Registry;
+use self::shelf::Shelf;
 use self::stages::Stages;
+use self::states::States;
+use crate::profile::Profile;
 use crate::trace::Aliases;
 
+pub(crate) use self::aggregates::{Awaited, View};
 pub(crate) use self::archive::ARCHIVE;
 pub use self::figures::Figures;
 pub(crate) use self::history::{DONE, STEP};
@@ -74,7 +88,10 @@ pub(crate) use self::holders::{Grip, renewals};
 pub(crate) use self::locks::{LOCKS, WAITERS};
 pub(crate) use self::logs::Said;
 pub(crate) use self::registry::WORKERS;
+pub(crate) use self::shelf::{Deed, SHELF, Watched};
 pub(crate) use self::stages::moves;
+pub(crate) use self::states::{Asked, JOBS, STATES};
+pub(crate) use self::tellings::Telling;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +142,8 @@ pub(crate) struct Checker {
     contenders: Contenders,
     registry: Registry,
     stages: Stages,
+    states: States,
+    shelf: Shelf,
     /// What the handler of each attempt that goes on has logged.
     said: BTreeMap<Attempt, Vec<Said>>,
     pub(crate) figures: Figures,
@@ -137,18 +156,16 @@ pub(crate) struct Checker {
     expiries_expected: bool,
     /// Whether the wall clock may pass over a lease that its holder relies on.
     clock_jumps: bool,
+    /// Whether history is removed while others may still need it.
+    history_is_removed: bool,
     pub(crate) now: Duration,
     pub(crate) violation: Option<Violation>,
     aliases: Aliases,
 }
 
 impl Checker {
-    pub(crate) fn new(
-        store: Arc<MemoryStore>,
-        aliases: Aliases,
-        expiries_expected: bool,
-        clock_jumps: bool,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<MemoryStore>, aliases: Aliases, profile: &Profile) -> Self {
+        let expiries_expected = !profile.calm;
         Self {
             store,
             entries: Vec::new(),
@@ -167,12 +184,15 @@ impl Checker {
             contenders: Contenders::default(),
             registry: Registry::default(),
             stages: Stages::new(),
+            states: States::default(),
+            shelf: Shelf::default(),
             said: BTreeMap::new(),
             figures: Figures::default(),
             retries_asked: BTreeMap::new(),
             calm_since: (!expiries_expected).then_some(Duration::ZERO),
             expiries_expected,
-            clock_jumps,
+            clock_jumps: !profile.jumps.is_empty(),
+            history_is_removed: profile.history.is_some(),
             now: Duration::ZERO,
             violation: None,
             aliases,

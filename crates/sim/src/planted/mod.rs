@@ -2,6 +2,7 @@
 
 mod records;
 mod stages;
+mod states;
 
 use std::sync::Arc;
 
@@ -76,6 +77,26 @@ pub enum Planted {
     NeverArchived,
     /// Tasks are archived long before it is time.
     EarlyArchive,
+    /// A state is written whatever version there is.
+    UnguardedVersion,
+    /// The events of a state are not remembered.
+    ForgottenEvent,
+    /// A job that was deleted, or another of its name, is written by those who were part of it.
+    LateManager,
+    /// Who loads the states of a job does not see one of them.
+    LostAtSwitch,
+    /// A subscriber that goes on is told some states again.
+    RepeatedState,
+    /// Some states are left out for those who follow the history.
+    LostState,
+    /// A barrier takes an error for what it waits for.
+    DeafBarrier,
+    /// Who writes a state does not see it until the history tells.
+    HiddenWrite,
+    /// A record is written whatever there is.
+    UnguardedSwap,
+    /// A watch is not told that a record ended.
+    LostRemoval,
 }
 
 impl Planted {
@@ -94,6 +115,7 @@ impl Planted {
                 self.spoil(write, ids, store);
             }
             self.spoil_records(&mut commit, store);
+            self.spoil_states(&mut commit);
             if self == Self::IllegalMove {
                 stages::take_all_between(&mut commit, store);
             }
@@ -189,6 +211,7 @@ impl Planted {
         if self == Self::SkippedEntry && page.entries.len() > 1 && dice.chance(100) {
             page.entries.remove(0);
         }
+        self.spoil_changes(&mut page, asked, dice);
         page
     }
 

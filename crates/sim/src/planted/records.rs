@@ -13,6 +13,7 @@ use plimsoll_core::{Key, Result, Revision, StoreExt};
 
 use super::Planted;
 use crate::check::{ARCHIVE, LOCKS, WAITERS, WORKERS};
+use crate::dice::Dice;
 
 impl Planted {
     pub(super) fn spoil_records(self, commit: &mut Commit, store: &Arc<MemoryStore>) {
@@ -110,7 +111,8 @@ impl Planted {
     }
 
     /// What is shown instead of this page.
-    pub(crate) fn records(self, mut page: Page<Record>) -> Page<Record> {
+    pub(crate) fn records(self, mut page: Page<Record>, prefix: &str, dice: &Dice) -> Page<Record> {
+        self.spoil_rows(&mut page.rows, prefix, dice);
         let in_line = |record: &Record| record.key.as_str().starts_with(WAITERS);
         if self == Self::LastInLine && page.rows.iter().any(in_line) {
             page.rows.reverse();

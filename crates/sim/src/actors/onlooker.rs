@@ -1,0 +1,204 @@
+//! Looks at a job without being a part of it: follows its states, reads them, waits at barriers.
+
+use std::future::IntoFuture;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use plimsoll_core::error::Conflict;
+use plimsoll_core::{Error, Name, Result};
+use plimsoll_engine::jobs::{
+    Barrier, Cursor, Monitor, Scope, State, StateEvent, SubscribeOptions, Subscription,
+};
+
+use super::Station;
+use super::partition::{PARTITIONS, TAGS, WANTED};
+use crate::check::{Awaited, Telling, View};
+use crate::planted::Planted;
+
+/// What somebody has been told of a job, and where it goes on. It survives crashes.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    job: &'static str,
+    scope: Scope,
+    slow: bool,
+    told: Mutex<Told>,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    telling: Telling,
+    cursor: Option<Cursor>,
+}
+
+impl Notes {
+    pub(crate) fn new(job: &'static str, scope: Scope, slow: bool) -> Self {
+        let telling = Telling::new(job, scope.clone());
+        let told = Mutex::new(Told {
+            telling,
+            cursor: None,
+        });
+        Self {
+            job,
+            scope,
+            slow,
+            told,
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it was told.
+    pub(crate) fn telling(&self) -> Telling {
+        self.told().telling.clone()
+    }
+}
+
+/// Looks for as long as it lives.
+pub(crate) async fn look(station: Station, notes: Arc<Notes>) -> Result<()> {
+    loop {
+        station.pause(10, 2_000).await;
+        let monitor = match station.jobs.monitor(notes.job).await {
+            Ok(monitor) => monitor,
+            Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        tokio::select! {
+            biased;
+            followed = follow(&station, &notes, &monitor) => followed?,
+            asked = ask(&station, &notes, &monitor) => asked?,
+        }
+    }
+}
+
+/// Follows the states until something is wrong, or enough is seen.
+async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> {
+    let (dice, world) = (&station.dice, &station.world);
+    let after = notes.told().cursor.clone().filter(|_| dice.chance(700));
+    let resumes = after.is_some();
+    let depth = usize::try_from(dice.range(1, 8)).unwrap_or(4);
+    let options = SubscribeOptions { depth, after };
+    let subscribed = monitor.subscribe(notes.scope.clone(), options).await;
+    let mut subscription: Subscription = match subscribed {
+        Ok(subscription) => subscription,
+        Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !resumes {
+        let telling = Telling::new(notes.job, notes.scope.clone());
+        let cursor = None;
+        *notes.told() = Told { telling, cursor };
+    }
+    loop {
+        let event = subscription.next().await;
+        let mut told = notes.told();
+        match &event {
+            Some(Ok(event)) => {
+                world.checker().told(&mut told.telling, event);
+                let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(100);
+                match event {
+                    // It can only begin again from the start.
+                    StateEvent::State { cursor: None, .. } | StateEvent::Restarted => {
+                        told.cursor = None;
+                    }
+                    StateEvent::State { .. } if repeats => {}
+                    StateEvent::State { cursor, .. } => told.cursor.clone_from(cursor),
+                    StateEvent::ReplayComplete { cursor } => told.cursor = Some(cursor.clone()),
+                }
+            }
+            Some(Err(error)) => {
+                world.checker().told_of_end(&told.telling, Some(error));
+                return Ok(());
+            }
+            None => {
+                world.checker().told_of_end(&told.telling, None);
+                return Ok(());
+            }
+        }
+        drop(told);
+        world.say(&station.who, |_| format!("is told {event:?}"));
+        if !world.is_calm() && dice.chance(30) {
+            return Ok(());
+        }
+        if notes.slow && !world.is_calm() {
+            station.pause(100, 10_000).await;
+        }
+    }
+}
+
+/// Reads the states and waits for them, again and again.
+async fn ask(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> {
+    let dice = &station.dice;
+    loop {
+        station.pause(500, 6_000).await;
+        if dice.chance(400) {
+            let tag = Name::new(*dice.pick(&TAGS))?;
+            let awaited = Awaited {
+                job: notes.job,
+                tag: &tag,
+                wanted: *dice.pick(&WANTED),
+                own: None,
+            };
+            let barrier = monitor.barrier(&tag, awaited.wanted)?;
+            let barrier = barrier.within(dice.millis(0, 8_000));
+            wait_at(station, awaited, barrier).await?;
+            continue;
+        }
+        let since = station.world.checker().reads();
+        if monitor.refresh().await.is_err() {
+            return Ok(());
+        }
+        // What is in memory is answered at once, so that nothing happens in between.
+        if let Some(Ok(view)) = read(monitor).now_or_never() {
+            station.world.checker().read(notes.job, since, &view);
+        }
+    }
+}
+
+/// Everything about a job that can be read.
+async fn read(monitor: &Monitor) -> Result<View> {
+    let mut scopes = vec![Scope::all()];
+    for tag in TAGS {
+        scopes.push(Scope::all().tag(tag)?);
+    }
+    for partition in 0..u32::try_from(PARTITIONS).unwrap_or(1) {
+        scopes.push(Scope::all().partition(partition));
+        for tag in TAGS {
+            scopes.push(Scope::all().partition(partition).tag(tag)?);
+        }
+    }
+    let mut spoke = Vec::new();
+    for scope in scopes {
+        let state = monitor.get_state(&scope).await?;
+        spoke.push((scope, state));
+    }
+    Ok(View {
+        partitions: monitor.partitions().await?,
+        states: monitor.states(&Scope::all()).await?,
+        spoke,
+    })
+}
+
+/// Waits at a barrier.
+pub(crate) async fn wait_at(
+    station: &Station,
+    awaited: Awaited<'_>,
+    barrier: Barrier,
+) -> Result<()> {
+    let mut answer: Result<State> = barrier.into_future().await;
+    let world = &station.world;
+    if let (Some(Planted::DeafBarrier), Err(Error::Conflict(conflict))) = (world.planted, &answer)
+        && let Conflict::PartitionFailed { job, tag, .. } = conflict.as_ref()
+    {
+        let state = State::not_started(job.clone(), 0, Some(tag.clone()));
+        let status = awaited.wanted;
+        answer = Ok(State { status, ..state });
+    }
+    world.say(&station.who, |_| format!("{awaited:?} -> {answer:?}"));
+    world.checker().waited_at(&awaited, &answer);
+    match answer {
+        Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,189 @@
+//! What subscribers of job states are told: what there was at one moment, a marker, then everything
+//! that followed, in order, once.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::{Error, Position, Timestamp};
+use plimsoll_engine::jobs::{Cursor, Scope, State, StateEvent};
+
+use super::Checker;
+use super::states::{JobModel, Slot};
+
+/// What a subscriber was told so far. It survives crashes, as its cursor does.
+#[derive(Clone, Debug)]
+pub(crate) struct Telling {
+    job: &'static str,
+    scope: Scope,
+    /// While what there is is told: that.
+    replay: Option<BTreeMap<Slot, u64>>,
+    /// When the last of it was written.
+    newest: Option<Timestamp>,
+    /// Of everything that was ever written, the first that it has not been told of.
+    next: usize,
+}
+
+impl Telling {
+    /// Nothing was told.
+    pub(crate) fn new(job: &'static str, scope: Scope) -> Self {
+        Self {
+            job,
+            scope,
+            replay: Some(BTreeMap::new()),
+            newest: None,
+            next: 0,
+        }
+    }
+}
+
+impl Checker {
+    /// A subscriber was told something.
+    pub(crate) fn told(&mut self, telling: &mut Telling, event: &StateEvent) {
+        let empty = JobModel::default();
+        let job = self.states.jobs.get(telling.job).unwrap_or(&empty);
+        let told = match event {
+            StateEvent::State {
+                state,
+                replay: true,
+                cursor: None,
+            } => told_of_past(job, telling, state),
+            StateEvent::State {
+                state,
+                replay: false,
+                cursor: Some(cursor),
+            } => told_of_change(job, telling, state, position_of(cursor)),
+            StateEvent::State { .. } => {
+                Err("a cursor belongs to what is new, and only to that".into())
+            }
+            StateEvent::ReplayComplete { cursor } => {
+                told_of_marker(job, telling, position_of(cursor))
+            }
+            StateEvent::Restarted if telling.replay.is_some() => {
+                Err("it begins again before it was told everything".into())
+            }
+            StateEvent::Restarted if !self.history_is_removed => {
+                Err("it begins again, though nothing is missing".into())
+            }
+            StateEvent::Restarted => {
+                telling.replay = Some(BTreeMap::new());
+                telling.newest = None;
+                self.figures.replays_again += 1;
+                Ok(())
+            }
+        };
+        if let Err(wrong) = told {
+            self.blame(
+                "replay",
+                format!("{} {:?}: {wrong}", telling.job, telling.scope),
+            );
+        }
+    }
+
+    /// A subscription ended: because the job did, after everything before that was told; or because
+    /// the store was out of reach.
+    pub(crate) fn told_of_end(&mut self, telling: &Telling, end: Option<&Error>) {
+        let Some(job) = self.states.jobs.get(telling.job) else {
+            return;
+        };
+        let wrong = match end {
+            Some(Error::Unavailable(_)) => None,
+            Some(error) if error.code() == "job_deleted" => {
+                let left = untold(job, telling).map(|left| job.said[left].position);
+                let told_of = telling
+                    .next
+                    .checked_sub(1)
+                    .map(|last| job.said[last].position);
+                let fits = |ended: &Position| {
+                    left.is_none_or(|left| left > *ended)
+                        && told_of.is_none_or(|told| told < *ended)
+                };
+                let over = telling.replay.is_some() || job.ended.iter().any(fits);
+                (!over).then(|| "it ended, and was not told everything before".to_owned())
+            }
+            Some(error) => Some(format!("it ended: {error}")),
+            None => Some("it ended without a word".to_owned()),
+        };
+        if let Some(wrong) = wrong {
+            self.blame(
+                "replay",
+                format!("{} {:?}: {wrong}", telling.job, telling.scope),
+            );
+        }
+    }
+
+    /// Whether a subscriber knows everything about a job that there is.
+    pub(crate) fn is_told_all(&self, telling: &Telling) -> bool {
+        let Some(job) = self.states.jobs.get(telling.job) else {
+            return true;
+        };
+        !job.is_alive() || (telling.replay.is_none() && untold(job, telling).is_none())
+    }
+}
+
+/// The next state that it has to be told.
+fn untold(job: &JobModel, telling: &Telling) -> Option<usize> {
+    let mut said = job.said.iter().enumerate().skip(telling.next);
+    let next = said.find(|(_, said)| said.is_in(&telling.scope));
+    next.map(|(number, _)| number)
+}
+
+fn told_of_past(job: &JobModel, telling: &mut Telling, state: &State) -> Result<(), String> {
+    let Some(tag) = state.tag.clone() else {
+        return Err("a state without a tag".into());
+    };
+    let slot = (state.partition, tag);
+    let said = job.version(&slot, state.version);
+    if !said.is_some_and(|said| said.is(state) && said.is_in(&telling.scope)) {
+        return Err(format!("{state:?} was {said:?}"));
+    }
+    if telling.newest > state.timestamp {
+        return Err(format!("{slot:?} is older than what was told before"));
+    }
+    telling.newest = state.timestamp;
+    match &mut telling.replay {
+        Some(replay) => match replay.insert(slot, state.version) {
+            None => Ok(()),
+            Some(_) => Err("one state twice".into()),
+        },
+        None => Err(format!("{slot:?} is told as past after the marker")),
+    }
+}
+
+fn told_of_marker(job: &JobModel, telling: &mut Telling, at: Position) -> Result<(), String> {
+    let Some(told) = telling.replay.take() else {
+        return Err("a second marker".into());
+    };
+    let there = job.all_at(&telling.scope, at).into_iter();
+    let there: BTreeMap<Slot, u64> = there.map(|(slot, said)| (slot, said.version)).collect();
+    telling.next = job.said.partition_point(|said| said.position <= at);
+    match told == there {
+        true => Ok(()),
+        false => Err(format!("told {told:?}, but at {at} there was {there:?}")),
+    }
+}
+
+fn told_of_change(
+    job: &JobModel,
+    telling: &mut Telling,
+    state: &State,
+    at: Position,
+) -> Result<(), String> {
+    if telling.replay.is_some() {
+        return Err("something new before the marker".into());
+    }
+    let Some(next) = untold(job, telling) else {
+        return Err(format!("{state:?} is told again"));
+    };
+    let said = &job.said[next];
+    if !said.is(state) || said.position != at {
+        return Err(format!("{state:?} at {at}, but {said:?} comes next"));
+    }
+    telling.next = next + 1;
+    Ok(())
+}
+
+/// The position of a cursor, which its text begins with.
+fn position_of(cursor: &Cursor) -> Position {
+    let text = cursor.to_string();
+    let digits = text.split(|c: char| !c.is_ascii_digit()).next();
+    Position::new(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0))
+}
