@@ -92,38 +92,36 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
     }
     loop {
         let event = subscription.next().await;
-        let mut told = notes.told();
+        world.say(&station.who, |_| format!("is told {event:?}"));
         match &event {
-            Some(Ok(event)) => {
-                world.checker().told(&mut told.telling, event);
-                let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(100);
-                match event {
-                    // It can only begin again from the start.
-                    StateEvent::State { cursor: None, .. } | StateEvent::Restarted => {
-                        told.cursor = None;
-                    }
-                    StateEvent::State { .. } if repeats => {}
-                    StateEvent::State { cursor, .. } => told.cursor.clone_from(cursor),
-                    StateEvent::ReplayComplete { cursor } => told.cursor = Some(cursor.clone()),
-                }
-            }
-            Some(Err(error)) => {
-                world.checker().told_of_end(&told.telling, Some(error));
-                return Ok(());
-            }
-            None => {
-                world.checker().told_of_end(&told.telling, None);
+            Some(Ok(event)) => note(station, notes, event),
+            end => {
+                let error = end.as_ref().and_then(|end| end.as_ref().err());
+                world.checker().told_of_end(&notes.telling(), error);
                 return Ok(());
             }
         }
-        drop(told);
-        world.say(&station.who, |_| format!("is told {event:?}"));
         if !world.is_calm() && dice.chance(30) {
             return Ok(());
         }
         if notes.slow && !world.is_calm() {
             station.pause(100, 10_000).await;
         }
+    }
+}
+
+/// Writes down what it was told, and where it goes on.
+fn note(station: &Station, notes: &Notes, event: &StateEvent) {
+    let (dice, world) = (&station.dice, &station.world);
+    let mut told = notes.told();
+    world.checker().told(&mut told.telling, event);
+    let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(100);
+    match event {
+        // It can only begin again from the start.
+        StateEvent::State { cursor: None, .. } | StateEvent::Restarted => told.cursor = None,
+        StateEvent::State { .. } if repeats => {}
+        StateEvent::State { cursor, .. } => told.cursor.clone_from(cursor),
+        StateEvent::ReplayComplete { cursor } => told.cursor = Some(cursor.clone()),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::{Error, Position, Timestamp};
+use futures::FutureExt;
+use plimsoll_core::store::Changes;
+use plimsoll_core::{Error, Position, Store, Timestamp};
 use plimsoll_engine::jobs::{Cursor, Scope, State, StateEvent};
 
 use super::Checker;
@@ -96,7 +98,9 @@ impl Checker {
                     left.is_none_or(|left| left > *ended)
                         && told_of.is_none_or(|told| told < *ended)
                 };
-                let over = telling.replay.is_some() || job.ended.iter().any(fits);
+                // Of what is not kept any more, nobody can be told.
+                let gone = left.is_some_and(|left| self.is_removed(left));
+                let over = telling.replay.is_some() || gone || job.ended.iter().any(fits);
                 (!over).then(|| "it ended, and was not told everything before".to_owned())
             }
             Some(error) => Some(format!("it ended: {error}")),
@@ -108,6 +112,13 @@ impl Checker {
                 format!("{} {:?}: {wrong}", telling.job, telling.scope),
             );
         }
+    }
+
+    /// Whether the history does not reach back so far any more.
+    fn is_removed(&self, position: Position) -> bool {
+        let before = Position::new(position.get().saturating_sub(1));
+        let page = self.store.changes(Changes::after(before, 1)).now_or_never();
+        matches!(page, Some(Err(Error::NotFound(_))))
     }
 
     /// Whether a subscriber knows everything about a job that there is.
