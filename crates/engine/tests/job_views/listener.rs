@@ -203,6 +203,28 @@ async fn history_that_is_compacted_while_disconnected_is_replaced_by_what_there_
 }
 
 #[tokio::test]
+async fn a_job_that_is_deleted_during_a_reconnection_ends_after_everything_was_told() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let mut all = process.subscribe(Scope::all()).await;
+    assert_eq!(world.told(&mut all).await, ["marker"]);
+    process.disconnect(1);
+    world.set(0, "a", 1).await;
+    world.settle().await;
+    // The job is read again later than the history.
+    process.plan.next(Method::Get, Fault::ErrorBefore);
+    world.pass(seconds(1)).await;
+    assert_eq!(world.told(&mut all).await, ["now 0-a=1 v1"]);
+    process.history.hold_changes();
+    world.set(0, "a", 2).await;
+    world.mark_deleted().await;
+    world.pass(seconds(1)).await;
+    process.history.tell_changes();
+    let told = ["now 0-a=2 v2", "job_deleted"];
+    assert_eq!(world.told(&mut all).await, told);
+}
+
+#[tokio::test]
 async fn a_job_that_was_begun_again_while_its_history_was_compacted_is_another_one() {
     let world = World::with(1).await;
     let process = world.process();

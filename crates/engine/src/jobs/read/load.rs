@@ -37,7 +37,18 @@ pub(crate) async fn newest(cache: &Cache) -> Result<Place> {
 /// was asked for, and whatever is newer in it has been told by the time that the end of the history
 /// as of after the last page has been.
 async fn load(cache: &Cache, epoch: u64) -> Result<()> {
-    read_job(cache, epoch).await?;
+    loop {
+        let job = read_job(cache).await?;
+        let mut inner = cache.inner();
+        if inner.epoch != epoch {
+            return Ok(());
+        }
+        // What was told while this was read may be newer.
+        if cache.is_fresh(&inner, job.as_ref()) {
+            cache.job(&mut inner, job.as_ref())?;
+            break;
+        }
+    }
     scan(cache, epoch, |inner, record| {
         cache.put(inner, &record);
     })
@@ -47,7 +58,7 @@ async fn load(cache: &Cache, epoch: u64) -> Result<()> {
 
 /// Reads everything again, and adopts what the history should have told and has not.
 async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
-    read_job(cache, epoch).await?;
+    let job = read_job(cache).await?;
     let mut unseen = cache.inner().fold.revisions();
     let mut newer = Vec::new();
     scan(cache, epoch, |inner, record| {
@@ -69,6 +80,12 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
                 cache.engine.telemetry().states.drifted();
                 warn!(jobID = %cache.keys.name, %key, "🟡 end of a state was missed");
             }
+        }
+        // Not before: whoever follows a job that ended is told what came before that.
+        if cache.is_fresh(inner, job.as_ref())
+            && let Err(error) = cache.job(inner, job.as_ref())
+        {
+            cache.close(inner, error);
         }
     })
     .await?;
@@ -95,21 +112,11 @@ fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<Told<Place
     })
 }
 
-async fn read_job(cache: &Cache, epoch: u64) -> Result<()> {
+async fn read_job(cache: &Cache) -> Result<Option<Record>> {
     let engine = &cache.engine;
     let call = || engine.store().record(&cache.keys.job);
     let clock = engine.clock().as_ref();
-    loop {
-        let record = engine.reconnect().patiently(clock, call).await?;
-        let mut inner = cache.inner();
-        if inner.epoch != epoch {
-            return Ok(());
-        }
-        // What was told while this was read may be newer.
-        if cache.is_fresh(&inner, record.as_ref()) {
-            return cache.job(&mut inner, record.as_ref());
-        }
-    }
+    engine.reconnect().patiently(clock, call).await
 }
 
 /// Looks at every state in the store, page by page.
