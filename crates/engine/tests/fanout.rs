@@ -204,7 +204,7 @@ fn what_a_reader_does_not_want_is_passed_by() {
         let mut found = VecDeque::new();
         future::block_on(async {
             loop {
-                let even = |number: &u64| number % 2 == 0;
+                let even = |number: &u64| number.is_multiple_of(2);
                 match poll_fn(|context| reader.poll_take(context, 2, even, &mut found)).await {
                     Taken::Events => {
                         let last = found.back().map_or(0, |(place, _)| *place);
