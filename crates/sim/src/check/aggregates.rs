@@ -125,7 +125,9 @@ fn stale(job: &JobModel, since: Position, view: &View) -> Option<String> {
         !states
             .any(|state| (state.partition, state.tag.as_ref()) == (said.slot.0, Some(&said.slot.1)))
     };
-    let missing = there.into_values().find(shown);
+    // Of a job that was deleted before, what is left may go, and another may begin.
+    let mut there = (there.into_values()).filter(|said| !job.removed_after(&said.slot, since));
+    let missing = there.find(shown);
     missing.map(|said| format!("{said:?} is not shown"))
 }
 

@@ -91,6 +91,14 @@ impl JobModel {
         said.find(|said| said.version == version)
     }
 
+    /// Whether a state was removed after this position.
+    pub(super) fn removed_after(&self, slot: &Slot, position: Position) -> bool {
+        let ever = self.slots.get(slot).into_iter().flatten();
+        ever.rev()
+            .take_while(|(since, _)| *since > position)
+            .any(|(_, said)| said.is_none())
+    }
+
     /// Whether the job was deleted after this position.
     pub(super) fn ended_after(&self, position: Position) -> bool {
         self.ended.last().is_some_and(|ended| *ended > position)
