@@ -98,8 +98,8 @@ impl Checker {
                     left.is_none_or(|left| left > *ended)
                         && told_of.is_none_or(|told| told < *ended)
                 };
-                // Of what is not kept any more, nobody can be told.
-                let gone = left.is_some_and(|left| self.is_removed(left));
+                // What follows something that is not kept any more cannot be told either.
+                let gone = self.is_removed_after(told_of.unwrap_or(Position::ZERO));
                 let over = telling.replay.is_some() || gone || job.ended.iter().any(fits);
                 (!over).then(|| "it ended, and was not told everything before".to_owned())
             }
@@ -114,10 +114,12 @@ impl Checker {
         }
     }
 
-    /// Whether the history does not reach back so far any more.
-    fn is_removed(&self, position: Position) -> bool {
-        let before = Position::new(position.get().saturating_sub(1));
-        let page = self.store.changes(Changes::after(before, 1)).now_or_never();
+    /// Whether something after this position is not kept any more.
+    fn is_removed_after(&self, position: Position) -> bool {
+        let page = self
+            .store
+            .changes(Changes::after(position, 1))
+            .now_or_never();
         matches!(page, Some(Err(Error::NotFound(_))))
     }
 
