@@ -41,8 +41,6 @@
 //! - Of the client: what it claims and holds, its bulk verbs and its pages. Groups, and tasks that are
 //!   submitted together or not at all, go to the store in commits that submitters repeat themselves.
 //! - Of job states: payloads, jobs that are described, many partitions. Whether a barrier answers soon enough.
-//!   A partition that waits at a barrier sees its own states before it is told what others wrote by then: of
-//!   its own state it is not checked that it was there at the same moment as the others.
 //! - Of records: typed ones, scans, indexes, and when a time to live is over.
 //! - When a backoff function says that a task is tried again.
 //! - Elections, but for the one that sweepers hold; locks on a store of their own; archives elsewhere.

@@ -195,6 +195,44 @@ async fn a_version_that_does_not_grow_is_not_told() {
     assert_eq!(world.told(&mut late).await[0], "was 0-a=2 v2");
 }
 
+/// What this process has written is not put together with what others said before.
+#[tokio::test]
+async fn a_barrier_opens_when_all_were_there_at_one_moment() {
+    let world = World::with(2).await;
+    let process = world.process();
+    let manager = process.engine.jobs().join(JOB, 0, 2).await.unwrap();
+    world.set(1, "a", 5).await;
+    assert_eq!(manager.get_state(&tag("a")).await.unwrap().status, 0);
+    process.history.hold_changes();
+    // The other one falls back before this one gets there.
+    world.set(1, "a", 1).await;
+    manager
+        .set_state(NewState::new("a", 5).unwrap())
+        .await
+        .unwrap();
+    let barrier = manager.barrier("a", 5).unwrap();
+    let barrier = spawn(async move { barrier.await });
+    let hasty = manager
+        .barrier("a", 5)
+        .unwrap()
+        .within(Duration::ZERO)
+        .await;
+    assert_eq!(hasty.unwrap_err().code(), "unavailable");
+    world.settle().await;
+    assert!(!barrier.is_finished());
+    process.history.tell_changes();
+    world.settle().await;
+    assert!(!barrier.is_finished());
+    let hasty = manager
+        .barrier("a", 5)
+        .unwrap()
+        .within(Duration::ZERO)
+        .await;
+    assert_eq!(hasty.unwrap_err().code(), "barrier_not_reached");
+    world.set(1, "a", 6).await;
+    assert_eq!(world.soon(barrier).await.unwrap().status, 5);
+}
+
 #[tokio::test]
 async fn closing_a_manager_ends_its_barriers_and_everything_else() {
     let world = World::with(2).await;

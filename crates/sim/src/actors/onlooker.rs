@@ -136,7 +136,6 @@ async fn ask(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> 
                 job: notes.job,
                 tag: &tag,
                 wanted: *dice.pick(&WANTED),
-                own: None,
             };
             let barrier = monitor.barrier(&tag, awaited.wanted)?;
             let barrier = barrier.within(dice.millis(0, 8_000));

@@ -154,7 +154,6 @@ async fn take_part(
             job: script.job,
             tag: &tag,
             wanted: *dice.pick(&WANTED),
-            own: Some(script.partition),
         };
         let barrier = manager.barrier(&tag, awaited.wanted)?;
         let barrier = barrier.within(dice.millis(0, 3_000));

@@ -28,9 +28,6 @@ pub(crate) struct Awaited<'a> {
     pub(crate) job: &'a str,
     pub(crate) tag: &'a Name,
     pub(crate) wanted: i32,
-    /// The partition that waits, if one does. It sees its own states before it is told what others
-    /// wrote by then, so that its own may be of a later moment.
-    pub(crate) own: Option<u32>,
 }
 
 impl Checker {
@@ -158,11 +155,10 @@ fn held(job: &JobModel, awaited: &Awaited<'_>, lowest: &State) -> bool {
     job.said.iter().any(|moment| {
         let at = |partition: u32| job.at(&(partition, awaited.tag.clone()), moment.position);
         let status = |partition| at(partition).map_or(NOT_STARTED, |said| said.status);
-        let there =
-            |partition: u32| status(partition) >= awaited.wanted || awaited.own == Some(partition);
+        let there = |partition: u32| status(partition) >= awaited.wanted;
         let version = at(lowest.partition).map_or(0, |said| said.version);
         (0..moment.partitions).all(there)
-            && (version == lowest.version || awaited.own == Some(lowest.partition))
+            && version == lowest.version
             && lowest.status >= awaited.wanted
     })
 }

@@ -75,17 +75,21 @@ impl Barrier {
             reached = reached => return reached,
             () = late => {}
         }
-        let late = |inner: &Inner| {
-            let reached = self.decide(&kept.cache, inner)?;
-            reached.ok_or_else(|| self.late(inner).into())
-        };
-        kept.cache.now(late).unwrap_or_else(|| {
+        let unread = || {
             let job = self.view.job();
-            Err(Error::Unavailable(Unavailable {
+            Error::Unavailable(Unavailable {
                 applied: Applied::No,
                 cause: format!("the states of job {job} were not read in time"),
-            }))
-        })
+            })
+        };
+        let late = |inner: &Inner| match self.decide(&kept.cache, inner)? {
+            Some(reached) => Ok(reached),
+            None => match self.late(inner) {
+                Some(late) => Err(late.into()),
+                None => Err(unread()),
+            },
+        };
+        kept.cache.now(late).unwrap_or_else(|| Err(unread()))
     }
 
     /// The lowest state, once all partitions are there.
@@ -96,6 +100,8 @@ impl Barrier {
         inner.fold.check(&Scope { partition, tag })?;
         let state = |partition| inner.fold.state(partition, Some(self.tag.clone()));
         match inner.fold.aggregate().verdict(&self.tag, self.status) {
+            // The others may have moved before this process wrote what they have not been told with.
+            Verdict::Reached(_) if !inner.fold.is_of_one_moment() => Ok(None),
             Verdict::Reached(partition) => Ok(Some(state(partition))),
             Verdict::Waiting(_) => Ok(None),
             Verdict::Failed(partition) => {
@@ -112,18 +118,19 @@ impl Barrier {
         }
     }
 
-    /// Who is behind.
-    fn late(&self, inner: &Inner) -> Conflict {
+    /// Who is behind, if anybody is.
+    fn late(&self, inner: &Inner) -> Option<Conflict> {
         let aggregate = inner.fold.aggregate();
         let (status, lowest) = aggregate.of_tag(&self.tag);
-        Conflict::BarrierNotReached {
+        let behind = aggregate.behind(&self.tag, self.status);
+        (behind > 0).then(|| Conflict::BarrierNotReached {
             job: self.view.job().clone(),
             tag: self.tag.clone(),
             wanted: self.status,
-            behind: aggregate.behind(&self.tag, self.status),
+            behind,
             partition: lowest.partition(),
             status,
-        }
+        })
     }
 }
 

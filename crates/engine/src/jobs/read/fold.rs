@@ -22,6 +22,8 @@ pub(crate) struct Fold {
     /// By partition and tag.
     slots: BTreeMap<u32, BTreeMap<Name, Slot>>,
     unreadable: BTreeSet<(u32, Name)>,
+    /// How many states readers see that were written in this process and are not told yet.
+    untold: usize,
     aggregate: Aggregate,
 }
 
@@ -81,8 +83,13 @@ impl Slot {
     }
 
     fn tell(&mut self, revision: Revision, told: Told) {
-        self.revision = revision;
         self.told = told;
+        self.pass(revision);
+    }
+
+    /// Everything up to this revision is told.
+    fn pass(&mut self, revision: Revision) {
+        self.revision = revision;
         self.own.take_if(|(own, _)| *own <= revision);
     }
 }
@@ -94,6 +101,7 @@ impl Fold {
             keys,
             slots: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            untold: 0,
             aggregate: Aggregate::default(),
         }
     }
@@ -129,7 +137,7 @@ impl Fold {
         let (told, news) = match Stored::read(&self.keys, record) {
             // Versions only grow as long as a state is there. Who wrote this did not go by that.
             Ok(stored) if version.is_some_and(|known| stored.state.version <= known) => {
-                self.change(place, |slot| slot.revision = record.revision);
+                self.change(place, |slot| slot.pass(record.revision));
                 return News::Known;
             }
             Ok(stored) => {
@@ -176,13 +184,21 @@ impl Fold {
         let tags = self.slots.entry(place.0).or_default();
         let slot = tags.entry(place.1.clone()).or_default();
         let before = slot.state().map(|state| state.status);
+        self.untold -= usize::from(slot.own.is_some());
         change(slot);
+        self.untold += usize::from(slot.own.is_some());
         let after = slot.state().map(|state| state.status);
         match slot.error() {
             Some(_) => self.unreadable.insert(place.clone()),
             None => self.unreadable.remove(&place),
         };
         self.aggregate.replace(place.0, &place.1, before, after);
+    }
+
+    /// Whether readers see what was there at one moment: nothing of this process that was written later than
+    /// what others have told.
+    pub(crate) fn is_of_one_moment(&self) -> bool {
+        self.untold == 0
     }
 
     /// The state that speaks for a scope.
