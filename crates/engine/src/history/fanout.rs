@@ -230,7 +230,8 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
         if after < kept.after {
             return false;
         }
-        self.after = Some(after);
+        // What is told later and is not after that place it knows already.
+        self.after = (after > kept.upto).then_some(after);
         self.passed = after;
         let read = kept.events.partition_point(|told| told.place <= after);
         self.next = kept.first + read as u64;

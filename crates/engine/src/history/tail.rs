@@ -107,15 +107,19 @@ impl Tail {
         follower: Arc<dyn Follower>,
     ) -> Following {
         let mut followers = self.followers();
+        // Outside a runtime this panics, before anything has changed.
+        let spawner = (!followers.read).then(Spawner::current);
         let number = followers.joined;
         followers.joined += 1;
         let begun = false;
         followers.members.insert(number, Member { follower, begun });
-        if !followers.read {
-            followers.read = true;
-            Spawner::current().spawn(run(self.clone(), engine.clone()));
-        }
+        followers.read = true;
         drop(followers);
+        if let Some(spawner) = spawner {
+            // Its end is told also if it never begins.
+            let end = End(Some(self.clone()));
+            spawner.spawn(run(end, self.clone(), engine.clone()));
+        }
         self.changed.notify_one();
         Following {
             tail: self.clone(),
@@ -188,8 +192,7 @@ impl Tail {
 }
 
 /// Reads as long as somebody follows.
-async fn run(tail: Arc<Tail>, engine: Engine) {
-    let mut end = End(Some(tail.clone()));
+async fn run(mut end: End, tail: Arc<Tail>, engine: Engine) {
     let mut hints = tail.store.wakeups();
     let mut place = None;
     let mut failures = 0;

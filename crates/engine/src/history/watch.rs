@@ -50,7 +50,8 @@ impl History {
 
     /// Watches what changes from now on. A store without an order of all changes is `Unsupported`.
     pub async fn watch(&self, interest: Interest) -> Result<Watch> {
-        let place = newest(self.engine.store().as_ref()).await?;
+        let (store, clock) = (self.engine.store().as_ref(), self.engine.clock().as_ref());
+        let place = self.reconnect.patiently(clock, || newest(store)).await?;
         Ok(self.watch_known(interest, place))
     }
 
@@ -151,8 +152,9 @@ impl Watch {
 
     /// Goes on by itself from where it is. What is told in this process may be another history by now.
     fn leave(&mut self) {
-        self.reader = None;
-        self.upto = self.upto.max(self.place);
+        // Everything that it has passed was answered, or was nothing to answer.
+        let passed = self.reader.take().map(|reader| reader.passed());
+        self.upto = self.upto.max(self.place).max(passed.unwrap_or(self.upto));
         self.known = false;
     }
 

@@ -80,6 +80,11 @@ impl Life {
         }
     }
 
+    /// Whether it was over before another one began.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        (self.created_at, self.generation) < (other.created_at, other.generation)
+    }
+
     /// The job is in this phase of this life.
     pub(crate) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; 2], Invalid> {
         let guard = |field, value: String| {

@@ -59,15 +59,19 @@ impl Waiter {
         let waiting = engine.waiting();
         let (reply, answer) = oneshot::channel();
         let mut waiters = waiting.waiters();
+        // Outside a runtime this panics, before anything has changed.
+        let spawner = (!waiters.answered).then(Spawner::current);
         let number = waiters.registered;
         waiters.registered += 1;
         waiters.by_task.entry(id).or_default().insert(number, reply);
         waiters.fresh.insert(id);
-        if !waiters.answered {
-            waiters.answered = true;
-            Spawner::current().spawn(answer_all(waiting.clone(), engine.clone(), retries));
-        }
+        waiters.answered = true;
         drop(waiters);
+        if let Some(spawner) = spawner {
+            // Its end is told also if it never begins.
+            let end = End(Some(waiting.clone()));
+            spawner.spawn(answer_all(end, waiting.clone(), engine.clone(), retries));
+        }
         engine.tail().look();
         Self {
             waiting: waiting.clone(),
@@ -261,8 +265,7 @@ impl Follower for Ends {
 }
 
 /// Reads what is unread, and answers, as long as somebody waits.
-async fn answer_all(waiting: Arc<Waiting>, engine: Engine, retries: Retries) {
-    let mut end = End(Some(waiting.clone()));
+async fn answer_all(mut end: End, waiting: Arc<Waiting>, engine: Engine, retries: Retries) {
     let mut following: Option<(Arc<Ends>, Following)> = None;
     let mut failures = 0;
     while waiting.goes_on() {

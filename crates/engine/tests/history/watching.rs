@@ -289,3 +289,52 @@ fn watchers_outlive_the_runtime_that_read_for_them() {
         assert_eq!(put_of(&world.soon(watch.next()).await.unwrap()).1, 1);
     });
 }
+
+/// Whoever was to read has never begun.
+#[test]
+fn a_runtime_that_ends_at_once_keeps_nobody_from_watching_in_another() {
+    let world = World::new();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let place = first.block_on(async {
+        let watch = world.engine.history().watch(records("a.")).await.unwrap();
+        watch.place()
+    });
+    let left = {
+        let _entered = first.enter();
+        world.engine.history().watch_after(records("b."), place)
+    };
+    drop(first);
+    runtime().block_on(async {
+        let mut again = world.engine.history().watch_after(records("a."), place);
+        world.put(&["a.1"], 1).await;
+        assert_eq!(put_of(&again.next().await.unwrap()).1, 1);
+    });
+    drop(left);
+}
+
+#[tokio::test]
+async fn one_who_had_nothing_to_see_for_long_has_missed_nothing() {
+    let world = World::new();
+    let mut watch = world.engine.history().watch(records("a.")).await.unwrap();
+    assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+    for n in 0..10 {
+        world.put(&["b.1"], n).await;
+        world.settle().await;
+        assert!(futures::poll!(Box::pin(watch.next())).is_pending());
+    }
+    // What it has passed is not kept any more, when the store goes away for a while.
+    world.forget_history().await;
+    for _ in 0..6 {
+        world.plan.next(Method::Changes, Fault::ErrorBefore);
+    }
+    world.put(&["b.1"], 11).await;
+    world.pass(Duration::from_secs(31)).await;
+    assert!(matches!(watch.next().await, Err(Error::Unavailable(_))));
+    world.put(&["a.1"], 12).await;
+    assert_eq!(put_of(&watch.next().await.unwrap()).1, 12);
+}

@@ -233,6 +233,79 @@ async fn a_barrier_opens_when_all_were_there_at_one_moment() {
     assert_eq!(world.soon(barrier).await.unwrap().status, 5);
 }
 
+/// Whatever this process says of other things keeps no barrier closed.
+#[tokio::test]
+async fn a_barrier_does_not_wait_for_what_is_said_of_other_tags_or_further_on() {
+    let world = World::with(2).await;
+    let process = world.process();
+    let manager = process.engine.jobs().join(JOB, 0, 2).await.unwrap();
+    for partition in [0, 1] {
+        world.set(partition, "a", 5).await;
+    }
+    assert_eq!(manager.get_state(&tag("a")).await.unwrap().status, 5);
+    process.history.hold_changes();
+    for (tag, status) in [("b", 1), ("a", 7)] {
+        let state = NewState::new(tag, status).unwrap();
+        manager.set_state(state).await.unwrap();
+    }
+    let barrier = manager.barrier("a", 5).unwrap();
+    assert_eq!(barrier.within(Duration::ZERO).await.unwrap().status, 5);
+    let barrier = manager.barrier("a", 6).unwrap();
+    let late = barrier.within(Duration::ZERO).await.unwrap_err();
+    assert_eq!(late.code(), "barrier_not_reached");
+    process.history.tell_changes();
+}
+
+#[tokio::test]
+async fn a_new_life_is_read_while_others_have_yet_to_hear_of_the_end_of_the_one_before() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let jobs = process.engine.jobs();
+    let old = jobs.join(JOB, 0, 1).await.unwrap();
+    old.set_state(NewState::new("a", 1).unwrap()).await.unwrap();
+    let mut told = process.subscribe(Scope::all()).await;
+    assert_eq!(world.told(&mut told).await.len(), 2);
+    process.history.hold_changes();
+    jobs.delete(JOB).await.unwrap();
+    world.clock.advance(seconds(1));
+    let new = jobs.join(JOB, 0, 3).await.unwrap();
+    new.set_state(NewState::new("a", 2).unwrap()).await.unwrap();
+    let read = spawn(async move {
+        let own = Scope::all().partition(0).tag("a").unwrap();
+        let status = new.get_state(&own).await.map(|state| state.status);
+        (
+            status,
+            new.barrier("a", 0).unwrap().await.map(|state| state.status),
+        )
+    });
+    world.settle().await;
+    process.history.tell_changes();
+    assert_eq!(world.soon(read).await, (Ok(2), Ok(0)));
+    assert_eq!(world.told(&mut told).await, ["job_deleted"]);
+}
+
+#[tokio::test]
+async fn one_who_joins_reads_although_another_found_no_job_just_before() {
+    let world = World::empty();
+    let process = world.process();
+    process.history.hold_gets();
+    let engine = process.engine.clone();
+    let looking = spawn(async move { engine.jobs().monitor(JOB).await.map(drop) });
+    world.settle().await;
+    // Nothing was there, and that is on its way.
+    let other = world.process_of(2).engine.jobs();
+    other.join(JOB, 0, 1).await.unwrap();
+    process.history.let_gets_go();
+    let manager = process.engine.jobs().join(JOB, 0, 1).await.unwrap();
+    assert_eq!(manager.get_state(&Scope::all()).await.unwrap().status, 0);
+    // It may have looked before, or hear of it.
+    let looked = world.soon(looking).await.map_err(|error| error.code());
+    assert!(
+        [Ok(()), Err("job_not_found")].contains(&looked),
+        "{looked:?}"
+    );
+}
+
 #[tokio::test]
 async fn closing_a_manager_ends_its_barriers_and_everything_else() {
     let world = World::with(2).await;

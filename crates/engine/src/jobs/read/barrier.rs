@@ -10,7 +10,7 @@ use plimsoll_core::{Error, Name, Result};
 use tokio::sync::watch;
 
 use super::aggregate::Verdict;
-use super::cache::{Cache, Inner};
+use super::cache::Inner;
 use super::view::View;
 use crate::jobs::{Scope, State};
 
@@ -54,8 +54,10 @@ impl Barrier {
     }
 
     async fn wait(self) -> Result<State> {
-        let kept = self.view.kept();
-        let reached = (kept.cache).ask(|inner| self.decide(&kept.cache, inner).transpose());
+        let reached = async {
+            let kept = self.view.ready().await?;
+            kept.cache.ask(|inner| self.decide(inner).transpose()).await
+        };
         let late = async {
             match self.within {
                 Some(within) => self.view.engine().clock().sleep(within).await,
@@ -82,27 +84,29 @@ impl Barrier {
                 cause: format!("the states of job {job} were not read in time"),
             })
         };
-        let late = |inner: &Inner| match self.decide(&kept.cache, inner)? {
+        let late = |inner: &Inner| match self.decide(inner)? {
             Some(reached) => Ok(reached),
             None => match self.late(inner) {
                 Some(late) => Err(late.into()),
                 None => Err(unread()),
             },
         };
+        let kept = self.view.kept();
         kept.cache.now(late).unwrap_or_else(|| Err(unread()))
     }
 
     /// The lowest state, once all partitions are there.
-    fn decide(&self, cache: &Cache, inner: &Inner) -> Result<Option<State>> {
-        self.view.check(cache, inner)?;
+    fn decide(&self, inner: &Inner) -> Result<Option<State>> {
         let tag = Some(self.tag.clone());
         let partition = None;
         inner.fold.check(&Scope { partition, tag })?;
         let state = |partition| inner.fold.state(partition, Some(self.tag.clone()));
         match inner.fold.aggregate().verdict(&self.tag, self.status) {
-            // The others may have moved before this process wrote what they have not been told with.
-            Verdict::Reached(_) if !inner.fold.is_of_one_moment() => Ok(None),
-            Verdict::Reached(partition) => Ok(Some(state(partition))),
+            Verdict::Reached(partition) => match inner.fold.lowest_told(&self.tag) {
+                None => Ok(Some(state(partition))),
+                // The others may have moved before this process wrote what is not told yet.
+                Some(told) => Ok((told.status >= self.status).then_some(told)),
+            },
             Verdict::Waiting(_) => Ok(None),
             Verdict::Failed(partition) => {
                 let state = state(partition);

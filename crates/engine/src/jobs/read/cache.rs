@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     job: Option<Job>,
     /// A record of the job below this revision is out of date, as the history says.
     job_from: Revision,
+    /// The history says that there is one.
+    job_there: bool,
     pub(crate) fold: Fold,
     /// What was written in this process before it was known which life of the job is read.
     early: BTreeMap<Key, (Life, Record)>,
@@ -83,6 +85,7 @@ impl Cache {
                 upto: place,
                 job: None,
                 job_from: Revision::default(),
+                job_there: false,
                 fold: Fold::new(keys.clone()),
                 early: BTreeMap::new(),
                 patience: Patience::default(),
@@ -109,15 +112,16 @@ impl Cache {
         inner.job.as_ref().map_or(0, |job| job.info.generation)
     }
 
-    /// Whether it is this life of the job that is read.
-    pub(crate) fn is_in(&self, inner: &Inner, life: &Life) -> Result<()> {
-        match &inner.job {
-            Some(job) if Life::of(&job.info) != *life => {
-                let job = self.keys.name.clone();
-                Err(Conflict::JobDeleted { job }.into())
-            }
-            Some(_) | None => Ok(()),
-        }
+    /// Whether it is of use to one who reads this life of the job: it goes on, and is not of one before.
+    pub(crate) fn serves_life(&self, life: Option<&Life>) -> bool {
+        let inner = self.inner();
+        let before = |life| Self::life(&inner).is_some_and(|read| read.is_before(life));
+        !matches!(inner.phase, Phase::Closed(_)) && !life.is_some_and(before)
+    }
+
+    /// Which life of the job is read.
+    pub(crate) fn life(inner: &Inner) -> Option<Life> {
+        inner.job.as_ref().map(|job| Life::of(&job.info))
     }
 
     /// Whether reads are answered at once.
@@ -255,7 +259,10 @@ impl Cache {
 
     /// Whether this record of the job, as it was read, is what the history has told or newer.
     pub(crate) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
-        record.is_none_or(|record| record.revision >= inner.job_from)
+        match record {
+            Some(record) => record.revision >= inner.job_from,
+            None => !inner.job_there,
+        }
     }
 
     /// The job's own record, as the store shows it.
@@ -290,6 +297,7 @@ impl Cache {
             _ => return Ok(()),
         };
         inner.job_from = inner.job_from.max(from);
+        inner.job_there = matches!(change, Change::Put(_));
         let Some(known) = inner.job.as_ref().map(|job| job.revision) else {
             return Ok(());
         };
@@ -346,6 +354,8 @@ impl Follower for Cache {
             return;
         }
         inner.phase = Phase::Loading;
+        inner.job_from = Revision::default();
+        inner.job_there = false;
         inner.fold = Fold::new(self.keys.clone());
         inner.upto = Place::after(after);
         inner.epoch += 1;

@@ -22,8 +22,8 @@ pub(crate) struct Fold {
     /// By partition and tag.
     slots: BTreeMap<u32, BTreeMap<Name, Slot>>,
     unreadable: BTreeSet<(u32, Name)>,
-    /// How many states readers see that were written in this process and are not told yet.
-    untold: usize,
+    /// What readers see that was written in this process and is not told yet.
+    untold: BTreeSet<(Name, u32)>,
     aggregate: Aggregate,
 }
 
@@ -101,7 +101,7 @@ impl Fold {
             keys,
             slots: BTreeMap::new(),
             unreadable: BTreeSet::new(),
-            untold: 0,
+            untold: BTreeSet::new(),
             aggregate: Aggregate::default(),
         }
     }
@@ -184,9 +184,11 @@ impl Fold {
         let tags = self.slots.entry(place.0).or_default();
         let slot = tags.entry(place.1.clone()).or_default();
         let before = slot.state().map(|state| state.status);
-        self.untold -= usize::from(slot.own.is_some());
         change(slot);
-        self.untold += usize::from(slot.own.is_some());
+        match slot.own.is_some() {
+            true => self.untold.insert((place.1.clone(), place.0)),
+            false => self.untold.remove(&(place.1.clone(), place.0)),
+        };
         let after = slot.state().map(|state| state.status);
         match slot.error() {
             Some(_) => self.unreadable.insert(place.clone()),
@@ -195,10 +197,22 @@ impl Fold {
         self.aggregate.replace(place.0, &place.1, before, after);
     }
 
-    /// Whether readers see what was there at one moment: nothing of this process that was written later than
-    /// what others have told.
-    pub(crate) fn is_of_one_moment(&self) -> bool {
-        self.untold == 0
+    /// The lowest state of a tag as it was told, if readers see something newer of this process: what they see
+    /// then was perhaps never there at one moment.
+    pub(crate) fn lowest_told(&self, tag: &Name) -> Option<State> {
+        let mut untold = self.untold.range((tag.clone(), 0)..);
+        untold.next().filter(|(of, _)| of == tag)?;
+        let told = |partition: u32| {
+            let slot = self.slot(partition, tag);
+            match slot.map(|slot| &slot.told) {
+                Some(Told::State(state)) => State::clone(state),
+                Some(Told::Nothing | Told::Unreadable(_)) | None => {
+                    State::not_started(self.keys.name.clone(), partition, Some(tag.clone()))
+                }
+            }
+        };
+        let all = (0..self.aggregate.partitions()).map(told);
+        all.min_by_key(|state| (state.status, state.partition))
     }
 
     /// The state that speaks for a scope.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use plimsoll_core::error::{Conflict, NotFound};
 use plimsoll_core::record::Record;
-use plimsoll_core::{Name, Result};
+use plimsoll_core::{Error, Name, Result};
 
 use super::aggregate::Progress;
 use super::barrier::Barrier;
@@ -27,6 +28,9 @@ pub(crate) struct Kept {
     _following: Following,
 }
 
+/// How often a reader begins anew because somebody else began to read before its job was there.
+const TRIES: u32 = 2;
+
 impl Views {
     fn views(&self) -> MutexGuard<'_, BTreeMap<Name, Weak<Kept>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,12 +44,14 @@ impl Views {
         }
     }
 
-    fn find_or_open(&self, engine: &Engine, keys: &Arc<Keys>) -> Arc<Kept> {
+    /// What is read of a job, opened if nobody reads it. What belongs to a life before this one is left to
+    /// those who have it: they have yet to be told of its end.
+    fn find_or_open(&self, engine: &Engine, keys: &Arc<Keys>, life: Option<&Life>) -> Arc<Kept> {
         // Outlives the lock: whoever drops the last one takes that too.
         let ended;
         let mut views = self.views();
         match views.get(&keys.name).and_then(Weak::upgrade) {
-            Some(kept) if !kept.cache.is_closed() => return kept,
+            Some(kept) if kept.cache.serves_life(life) => return kept,
             closed => ended = closed,
         }
         let cache = Cache::new(engine.clone(), keys.clone());
@@ -94,13 +100,6 @@ impl View {
         }
     }
 
-    /// Whether this is the life of the job that it reads.
-    pub(crate) fn check(&self, cache: &Cache, inner: &Inner) -> Result<()> {
-        self.life
-            .as_ref()
-            .map_or(Ok(()), |life| cache.is_in(inner, life))
-    }
-
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -111,26 +110,48 @@ impl View {
 
     /// What it reads. After that has ended with an error, this begins anew.
     pub(crate) fn kept(&self) -> Arc<Kept> {
+        let life = self.life.as_ref();
         let mut held = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = held.as_ref().filter(|kept| !kept.cache.is_closed()) {
+        if let Some(kept) = held.as_ref().filter(|kept| kept.cache.serves_life(life)) {
             return kept.clone();
         }
-        let kept = self.engine.views().find_or_open(&self.engine, &self.keys);
+        let kept = (self.engine.views()).find_or_open(&self.engine, &self.keys, life);
         let ended = held.replace(kept.clone());
         drop(held);
         drop(ended);
         kept
     }
 
+    /// What it reads, as soon as that is loaded and if it is of its life of the job.
+    pub(crate) async fn ready(&self) -> Result<Arc<Kept>> {
+        let mut tries = 0;
+        loop {
+            let kept = self.kept();
+            let read = kept.cache.ask(|inner| Some(Ok(Cache::life(inner)))).await;
+            match (read, &self.life) {
+                (Ok(_), None) => return Ok(kept),
+                (Ok(read), Some(life)) if read.as_ref() == Some(life) => return Ok(kept),
+                // Somebody else began to read before this life did; the next is of this one.
+                (Ok(Some(read)), Some(life)) if read.is_before(life) && tries < TRIES => {}
+                (Ok(_), Some(_)) => {
+                    let job = self.job().clone();
+                    return Err(Conflict::JobDeleted { job }.into());
+                }
+                (Err(error), Some(_)) if is_gone(&error) && tries < TRIES => {}
+                (Err(error), _) => return Err(error),
+            }
+            tries += 1;
+        }
+    }
+
     /// Asks as soon as the states are loaded.
     async fn ask<T>(&self, question: impl Fn(&Inner) -> Result<T>) -> Result<T> {
-        let kept = self.kept();
-        self.engine.telemetry().states.looked(kept.cache.serves());
-        let ask = |inner: &Inner| {
-            self.check(&kept.cache, inner)?;
-            question(inner)
-        };
-        kept.cache.ask(|inner| Some(ask(inner))).await
+        self.engine
+            .telemetry()
+            .states
+            .looked(self.kept().cache.serves());
+        let kept = self.ready().await?;
+        kept.cache.ask(|inner| Some(question(inner))).await
     }
 
     /// The state that speaks for a scope: the one with the lowest status.
@@ -169,16 +190,21 @@ impl View {
         scope: Scope,
         options: SubscribeOptions,
     ) -> Result<Subscription> {
-        let kept = self.kept();
-        let check = |inner: &Inner| self.check(&kept.cache, inner);
-        // Whatever is read with this from now on is of the same life.
-        kept.cache.ask(|inner| Some(check(inner))).await?;
-        Subscription::open(kept, scope, options).await
+        Subscription::open(self.ready().await?, scope, options).await
     }
 
     /// Waits for all partitions.
     pub(crate) fn barrier(self: &Arc<Self>, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
         Barrier::new(self.clone(), tag, status)
+    }
+}
+
+/// Whether somebody who takes part in the job knows better.
+fn is_gone(error: &Error) -> bool {
+    match error {
+        Error::NotFound(NotFound::Job(_)) => true,
+        Error::Conflict(conflict) => matches!(**conflict, Conflict::JobDeleted { .. }),
+        _ => false,
     }
 }
 
