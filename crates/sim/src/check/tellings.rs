@@ -62,7 +62,10 @@ impl Checker {
             StateEvent::Restarted if telling.replay.is_some() => {
                 Err("it begins again before it was told everything".into())
             }
-            StateEvent::Restarted if !self.history_is_removed => {
+            // A cursor does not lead on into a job that was created again.
+            StateEvent::Restarted
+                if !self.history_is_removed && !job.ended_after(told_of(job, telling)) =>
+            {
                 Err("it begins again, though nothing is missing".into())
             }
             StateEvent::Restarted => {
@@ -90,16 +93,11 @@ impl Checker {
             Some(Error::Unavailable(_)) => None,
             Some(error) if error.code() == "job_deleted" => {
                 let left = untold(job, telling).map(|left| job.said[left].position);
-                let told_of = telling
-                    .next
-                    .checked_sub(1)
-                    .map(|last| job.said[last].position);
-                let fits = |ended: &Position| {
-                    left.is_none_or(|left| left > *ended)
-                        && told_of.is_none_or(|told| told < *ended)
-                };
+                let told_of = told_of(job, telling);
+                let fits =
+                    |ended: &Position| left.is_none_or(|left| left > *ended) && told_of < *ended;
                 // What follows something that is not kept any more cannot be told either.
-                let gone = self.is_removed_after(told_of.unwrap_or(Position::ZERO));
+                let gone = self.is_removed_after(told_of);
                 let over = telling.replay.is_some() || gone || job.ended.iter().any(fits);
                 (!over).then(|| "it ended, and was not told everything before".to_owned())
             }
@@ -130,6 +128,12 @@ impl Checker {
         };
         !job.is_alive() || (telling.replay.is_none() && untold(job, telling).is_none())
     }
+}
+
+/// Where the last state is that it was told, or need not be.
+fn told_of(job: &JobModel, telling: &Telling) -> Position {
+    let last = telling.next.checked_sub(1);
+    last.map_or(Position::ZERO, |last| job.said[last].position)
 }
 
 /// The next state that it has to be told.
