@@ -23,7 +23,7 @@ use sync::Arc;
 
 type Numbers = Fanout<u64, u64, &'static str>;
 
-const ITERATIONS: usize = 2_000;
+const ITERATIONS: usize = 400;
 
 fn told(numbers: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Told<u64, u64>> {
     let told = |event| Told {

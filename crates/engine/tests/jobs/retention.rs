@@ -246,7 +246,7 @@ async fn is_over(world: &World, job: &str) {
 #[tokio::test]
 async fn a_job_behind_any_number_of_jobs_that_go_on_is_found() {
     for world in worlds().await {
-        go_on(&world, 250).await;
+        go_on(&world, 150).await;
         is_over(&world, "z").await;
         world.clock.advance(DAY);
         assert_eq!(sweep(&world).await, 1);

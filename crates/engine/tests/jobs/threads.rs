@@ -122,7 +122,7 @@ async fn live(processes: &[Engine], life: u64) -> Result<()> {
 
 async fn lives(stores: Vec<Arc<dyn Store>>) -> Result<()> {
     let processes: Vec<_> = stores.into_iter().map(Engine::new).collect();
-    for life in 1..=4 {
+    for life in 1..=2 {
         live(&processes, life).await?;
     }
     Ok(())
