@@ -1,5 +1,6 @@
 //! Reads what a store answered.
 
+use plimsoll_core::error::Conflict;
 use plimsoll_core::store::{Outcome, Receipt};
 use plimsoll_core::{Error, Result};
 
@@ -11,4 +12,15 @@ pub(crate) fn first(receipt: Receipt) -> Result<Outcome> {
 /// An answer without what was asked for.
 pub(crate) fn unanswered() -> Error {
     Error::Corrupt("the store did not answer what was asked".into())
+}
+
+/// Which guard of a commit did not hold, if that is what is wrong.
+pub(crate) fn refused_by(error: &Error) -> Option<usize> {
+    match error {
+        Error::Conflict(conflict) => match **conflict {
+            Conflict::Guard { index, .. } => Some(index),
+            _ => None,
+        },
+        _ => None,
+    }
 }

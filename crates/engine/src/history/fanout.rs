@@ -142,6 +142,11 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
         }
     }
 
+    /// How far was told.
+    pub(crate) fn upto(&self) -> P {
+        self.kept().upto
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept<P, T, E>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

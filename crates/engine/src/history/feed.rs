@@ -38,8 +38,6 @@ pub(super) struct Feed {
     reconnect: Reconnect,
     patience: Mutex<Patience>,
     clock: Arc<dyn Clock>,
-    /// How far it was told.
-    upto: Mutex<Place>,
     /// What is told, once it has begun.
     changes: watch::Sender<Option<Begun>>,
 }
@@ -72,7 +70,6 @@ impl Feeds {
             reconnect,
             patience: Mutex::default(),
             clock: engine.clock().clone(),
-            upto: Mutex::new(Place::START),
             changes: watch::Sender::new(None),
         });
         let followed = Arc::new(Followed {
@@ -98,15 +95,6 @@ impl Feed {
             .ok()
             .and_then(|begun| begun.clone())
             .unwrap_or(Begun::Over(Error::Closed))
-    }
-
-    /// How far it was told. What is beyond that may be a place that this history never had.
-    pub(super) fn upto(&self) -> Place {
-        *self.upto.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_told(&self, upto: Position) {
-        *self.upto.lock().unwrap_or_else(PoisonError::into_inner) = Place::after(upto);
     }
 
     fn patience(&self) -> MutexGuard<'_, Patience> {
@@ -135,7 +123,6 @@ impl Follower for Feed {
     }
 
     fn begins(&self, after: Position) {
-        self.is_told(after);
         let after = Place::after(after);
         self.changes.send_modify(|begun| match begun {
             Some(Begun::Told(changes)) => changes.restart(after),
@@ -158,7 +145,6 @@ impl Follower for Feed {
             event: Arc::new(placed),
         });
         changes.tell(told, Place::after(upto));
-        self.is_told(upto);
     }
 
     fn gone(&self) {}

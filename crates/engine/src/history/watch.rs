@@ -188,7 +188,7 @@ impl Watch {
         };
         let mut reader = changes.reader();
         // A place that nobody was told of yet may be one that this history never had.
-        if (self.known || self.upto <= feed.upto()) && reader.seek(self.upto) {
+        if (self.known || self.upto <= changes.upto()) && reader.seek(self.upto) {
             self.reader = Some(reader);
             return Ok(());
         }

@@ -15,8 +15,8 @@ use super::Jobs;
 use super::contest::Contest;
 use super::info::{FLOOR, Job, Life, Phase};
 use super::stored::{Keys, VERSION};
+use crate::answer::refused_by;
 use crate::fields::Reader;
-use crate::locks::refused_by;
 
 /// How long it is remembered that a job was deleted, and how far its versions went: a job of this name that
 /// is created within this time goes on from there.

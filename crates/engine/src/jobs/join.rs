@@ -15,7 +15,7 @@ use super::contest::Contest;
 use super::info::{self, Job, Life, Phase};
 use super::stored::Keys;
 use super::{JobInfo, Jobs, Manager};
-use crate::locks::refused_by;
+use crate::answer::refused_by;
 
 /// How many partitions a job may have.
 pub const PARTITIONS_MAX: u32 = 1_000_000;

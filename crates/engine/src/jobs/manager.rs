@@ -23,7 +23,7 @@ use super::{
     Barrier, FINISHED, Jobs, NewState, Progress, STARTED, Scope, State, SubscribeOptions,
     Subscription, WARNING,
 };
-use crate::locks::refused_by;
+use crate::answer::refused_by;
 use crate::spawn::Spawner;
 use crate::telemetry::Quota;
 

@@ -21,7 +21,8 @@ use super::guard::LockGuard;
 use super::release::What;
 use super::stored::{self, Holder, Keys, Stored};
 use super::watch::Watching;
-use super::{Lock, Locks, not_acquired, refused_by};
+use super::{Lock, Locks, not_acquired};
+use crate::answer::refused_by;
 use crate::spawn::Spawner;
 
 /// How long one who waits is remembered without a sign of life.

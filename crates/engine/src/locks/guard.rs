@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use super::decide::{self, Renewal};
 use super::release::What;
 use super::stored::{Holder, Keys};
-use super::{Lock, Locks, not_held, refused_by};
+use super::{Lock, Locks, not_held};
+use crate::answer::refused_by;
 use crate::spawn::Spawner;
 
 /// How far a lock can be relied upon. Clones tell the same.

@@ -251,14 +251,3 @@ fn not_acquired(keys: &Keys, stored: Stored) -> Error {
     };
     conflict.into()
 }
-
-/// Which guard of a commit did not hold, if that is what is wrong.
-pub(crate) fn refused_by(error: &Error) -> Option<usize> {
-    match error {
-        Error::Conflict(conflict) => match **conflict {
-            Conflict::Guard { index, .. } => Some(index),
-            _ => None,
-        },
-        _ => None,
-    }
-}

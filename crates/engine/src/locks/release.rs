@@ -7,7 +7,8 @@ use plimsoll_core::store::{Commit, Guard, Scan, Write};
 use plimsoll_core::{Error, Result};
 
 use super::stored::{self, Holder, Keys, Waiter};
-use super::{Locks, not_held, refused_by};
+use super::{Locks, not_held};
+use crate::answer::refused_by;
 
 /// How long a lock is reserved for the first in line. Twice as long as anybody waits for a hint
 /// where stores have to be polled.

@@ -3,13 +3,10 @@
 use std::ops::{Bound, RangeBounds};
 
 use plimsoll_core::record::Index;
-use plimsoll_core::store::{DeclareIndex, Declared, DropIndex, Range};
-use plimsoll_core::{Name, Prefix, Result};
+use plimsoll_core::store::{Declared, DropIndex, Range};
+use plimsoll_core::{Name, Prefix, Result, StoreExt};
 
 use super::{Records, Scan, field};
-
-/// How many records are taken into an index at once, so that others get their turn in between.
-const FILLED_MAX: usize = 1_000;
 
 impl Records {
     /// Declares an index on an integer field of all records with this prefix, for
@@ -38,14 +35,9 @@ impl Records {
         prefix: impl AsRef<str>,
         field: impl AsRef<str>,
     ) -> Result<()> {
-        let declare = DeclareIndex {
-            index: index(prefix, field)?,
-            limit: FILLED_MAX.min(self.store().limits().page_max),
-        };
-        let store = self.store();
-        let declare = || store.declare_index(declare.clone());
-        while !self.patiently(declare).await?.ready {}
-        Ok(())
+        let (store, index) = (self.store(), index(prefix, field)?);
+        // What was filled stays filled, whenever this is repeated.
+        self.patiently(|| store.ensure_index(&index)).await
     }
 
     /// Drops an index. Says whether it was declared; if the first answer was lost, it may say no.

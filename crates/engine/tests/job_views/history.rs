@@ -63,6 +63,11 @@ impl History {
         self.0.lock().unwrap().gets = Some(Arc::new(Semaphore::new(0)));
     }
 
+    /// Those that are held stay so until this is dropped; others are answered.
+    pub(crate) fn hold_no_more_gets(&self) -> HeldGets {
+        HeldGets(self.0.lock().unwrap().gets.take().unwrap())
+    }
+
     pub(crate) fn let_gets_go(&self) {
         let gets = self.0.lock().unwrap().gets.take();
         gets.unwrap().close();
@@ -103,6 +108,15 @@ impl History {
                 .flat_map(|entry| [entry.clone(), entry])
                 .collect();
         }
+    }
+}
+
+/// Answers that may go when this is dropped.
+pub(crate) struct HeldGets(Arc<Semaphore>);
+
+impl Drop for HeldGets {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_engine::history::Reconnect;
-use plimsoll_engine::jobs::Scope;
+use plimsoll_engine::jobs::{Scope, StateEvent, SubscribeOptions};
 
 use crate::world::{JOB, World, seconds, tag};
 
@@ -222,6 +222,29 @@ async fn a_job_that_is_deleted_during_a_reconnection_ends_after_everything_was_t
     process.history.tell_changes();
     let told = ["now 0-a=2 v2", "job_deleted"];
     assert_eq!(world.told(&mut all).await, told);
+}
+
+#[tokio::test]
+async fn who_has_gone_on_from_a_cursor_is_told_what_the_history_left_out_before() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let monitor = process.monitor().await;
+    process.history.omits("0-c");
+    world.set(0, "c", 1).await;
+    world.settle().await;
+    let mut first = process.subscribe(Scope::all()).await;
+    let Some(Ok(StateEvent::ReplayComplete { cursor })) = first.next().await else {
+        panic!("nothing is there");
+    };
+    let options = SubscribeOptions {
+        after: Some(cursor),
+        ..SubscribeOptions::default()
+    };
+    let mut on = monitor.subscribe(Scope::all(), options).await.unwrap();
+    assert!(world.told(&mut on).await.is_empty());
+    process.disconnect(1);
+    world.pass(seconds(3)).await;
+    assert_eq!(world.told(&mut on).await, ["now 0-c=1 v1"]);
 }
 
 #[tokio::test]

@@ -285,25 +285,42 @@ async fn a_new_life_is_read_while_others_have_yet_to_hear_of_the_end_of_the_one_
 }
 
 #[tokio::test]
-async fn one_who_joins_reads_although_another_found_no_job_just_before() {
+async fn one_who_joins_reads_although_another_finds_no_job() {
+    let world = World::empty();
+    let process = world.process();
+    process.history.hold_gets();
+    process.history.hold_changes();
+    let engine = process.engine.clone();
+    let looking = spawn(async move { engine.jobs().monitor(JOB).await.map(drop) });
+    world.settle().await;
+    // Nothing was there, and that is on its way to both of them.
+    let held = process.history.hold_no_more_gets();
+    let manager = process.engine.jobs().join(JOB, 0, 1).await.unwrap();
+    let reading = spawn(async move { manager.get_state(&Scope::all()).await });
+    world.settle().await;
+    drop(held);
+    assert_eq!(
+        world.soon(looking).await.unwrap_err().code(),
+        "job_not_found"
+    );
+    process.history.tell_changes();
+    assert_eq!(world.soon(reading).await.unwrap().status, 0);
+}
+
+#[tokio::test]
+async fn a_job_that_is_told_of_while_none_was_found_is_found() {
     let world = World::empty();
     let process = world.process();
     process.history.hold_gets();
     let engine = process.engine.clone();
-    let looking = spawn(async move { engine.jobs().monitor(JOB).await.map(drop) });
+    let looking = spawn(async move { engine.jobs().monitor(JOB).await });
     world.settle().await;
-    // Nothing was there, and that is on its way.
-    let other = world.process_of(2).engine.jobs();
-    other.join(JOB, 0, 1).await.unwrap();
-    process.history.let_gets_go();
-    let manager = process.engine.jobs().join(JOB, 0, 1).await.unwrap();
-    assert_eq!(manager.get_state(&Scope::all()).await.unwrap().status, 0);
-    // It may have looked before, or hear of it.
-    let looked = world.soon(looking).await.map_err(|error| error.code());
-    assert!(
-        [Ok(()), Err("job_not_found")].contains(&looked),
-        "{looked:?}"
-    );
+    let held = process.history.hold_no_more_gets();
+    world.create(3, "1").await;
+    world.settle().await;
+    drop(held);
+    let monitor = world.soon(looking).await.unwrap();
+    assert_eq!(monitor.partitions().await.unwrap(), 3);
 }
 
 #[tokio::test]

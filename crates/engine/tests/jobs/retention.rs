@@ -8,7 +8,7 @@ use plimsoll_core::store::{Commit, Put, Write};
 use plimsoll_core::{Key, StoreExt};
 use plimsoll_engine::{Retention, Sweeper};
 
-use crate::world::{DAY, World, at, code, finish, in_memory, spawn, text, worlds};
+use crate::world::{DAY, Process, World, at, code, finish, in_memory, spawn, text, worlds};
 
 fn after(jobs: Duration) -> Retention {
     Retention {
@@ -199,16 +199,7 @@ async fn jobs_that_go_on_cost_a_leader_two_reads_a_page() {
     let process = world.process(2);
     let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
     let running = spawn(sweeper.run());
-    let scans = async |minutes: u32| {
-        let before = process.spy.calls(Method::Scan);
-        for _ in 0..minutes * 60 {
-            for _ in 0..50 {
-                tokio::task::yield_now().await;
-            }
-            world.clock.advance(Duration::from_secs(1));
-        }
-        process.spy.calls(Method::Scan) - before
-    };
+    let scans = |minutes| scans(&world, &process, minutes);
     // The registry is scanned twice a minute, the list of jobs once, each job once at first.
     let first = scans(2).await;
     assert!(first >= 50, "{first}");
@@ -297,16 +288,7 @@ async fn a_new_leader_finds_all_at_once_and_looks_again_when_they_may_be_over() 
     let process = world.process(3);
     let sweeper = Sweeper::new(process.engine.clone()).retention(after(DAY));
     let running = spawn(sweeper.run());
-    let scans = async |minutes: u32| {
-        let before = process.spy.calls(Method::Scan);
-        for _ in 0..minutes * 60 {
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-            world.clock.advance(Duration::from_secs(1));
-        }
-        process.spy.calls(Method::Scan) - before
-    };
+    let scans = |minutes| scans(&world, &process, minutes);
     let first = scans(2).await;
     assert!(first >= 300, "{first}");
     assert!(jobs.get("z").await.unwrap().unwrap().deleted_at.is_some());
@@ -327,4 +309,14 @@ async fn a_new_leader_finds_all_at_once_and_looks_again_when_they_may_be_over() 
     );
     assert_eq!(jobs.get("a-0298").await.unwrap().unwrap().deleted_at, None);
     running.abort();
+}
+
+/// How often a process scans in so many minutes.
+async fn scans(world: &World, process: &Process, minutes: u32) -> u64 {
+    let before = process.spy.calls(Method::Scan);
+    for _ in 0..minutes * 60 {
+        world.settle().await;
+        world.clock.advance(Duration::from_secs(1));
+    }
+    process.spy.calls(Method::Scan) - before
 }

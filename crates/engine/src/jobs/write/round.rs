@@ -11,10 +11,10 @@ use plimsoll_core::{Error, Result};
 use super::known::Known;
 use super::plan::{JOB_GUARDS, Planner, Verdict};
 use super::queue::Call;
+use crate::answer::{first, refused_by, unanswered};
 use crate::jobs::contest::Contest;
 use crate::jobs::info::{Job, Life, Phase};
 use crate::jobs::manager::{Inner, Written};
-use crate::locks::refused_by;
 
 /// What somebody does whose write was refused because the job may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,17 +219,13 @@ fn lost(answers: &[Result<Receipt>]) -> Option<Unavailable> {
 }
 
 fn written(receipt: Receipt) -> Result<Record> {
-    match receipt.outcomes.into_iter().next() {
-        Some(Outcome::Written {
+    match first(receipt)? {
+        Outcome::Written {
             record: Some(record),
             ..
-        }) => Ok(record),
+        } => Ok(record),
         _ => Err(unanswered()),
     }
-}
-
-fn unanswered() -> Error {
-    Error::Corrupt("the store did not answer what was asked".into())
 }
 
 #[cfg(test)]
