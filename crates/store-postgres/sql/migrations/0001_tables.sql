@@ -1,0 +1,296 @@
+-- Purpose: the tables, version 1.
+-- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane or an
+-- index, which belongs to one. A lane is a number made of namespace, queue and kind.
+-- Status: 0 scheduled, 1 pending, 2 claimed, 3 completed, 4 failed, 5 cancelled.
+-- Names end in nothing that people have to know: the views `jobs`, `job_logs`, `workers` and others show them.
+
+CREATE TABLE plimsoll.namespaces (
+    ns        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name      text COLLATE "C" NOT NULL UNIQUE,
+    compacted bigint NOT NULL DEFAULT 0 -- history up to here is gone
+);
+
+-- A call takes 1,024 revisions at once, one for each of its commits.
+CREATE SEQUENCE plimsoll.revisions INCREMENT BY 1024;
+CREATE SEQUENCE plimsoll.positions;
+
+CREATE TABLE plimsoll.records (
+    ns          integer NOT NULL,
+    key         text COLLATE "C" NOT NULL,
+    fields      jsonb NOT NULL, -- text as it is; what is not text as {"base64": ...}
+    revision    bigint NOT NULL,
+    modified_at timestamptz NOT NULL,
+    expires_at  timestamptz,
+    PRIMARY KEY (ns, key)
+);
+
+CREATE INDEX records_expiring ON plimsoll.records (ns, expires_at) WHERE expires_at IS NOT NULL;
+
+-- Declared indexes on integer fields of records. One that was dropped has neither prefix nor field, and
+-- goes with its last entry.
+CREATE TABLE plimsoll.indexes (
+    idx    integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    ns     integer NOT NULL,
+    prefix text COLLATE "C",
+    field  text COLLATE "C",
+    filled text COLLATE "C", -- existing records up to this key are in; NULL: all are
+    UNIQUE (ns, prefix, field)
+);
+
+CREATE TABLE plimsoll.index_entries (
+    idx   integer NOT NULL,
+    value bigint NOT NULL,
+    key   text COLLATE "C" NOT NULL,
+    PRIMARY KEY (idx, value, key)
+);
+
+-- What never changes of a task. Written once.
+CREATE TABLE plimsoll.specs (
+    ns              integer NOT NULL,
+    id              uuid NOT NULL,
+    lane            bigint NOT NULL,
+    born            bigint NOT NULL, -- the revision that created it
+    created_at      timestamptz NOT NULL,
+    group_born      bigint,
+    attempt_timeout_us bigint,
+    max_attempts    integer NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    kind            text COLLATE "C" NOT NULL,
+    payload         bytea NOT NULL,
+    key             text COLLATE "C",
+    "group"         text COLLATE "C",
+    owner           text COLLATE "C",
+    labels          jsonb,
+    trace           text,
+    more            bytea, -- what few tasks have
+    PRIMARY KEY (ns, id)
+);
+
+CREATE INDEX specs_by_group ON plimsoll.specs (ns, "group", id) WHERE "group" IS NOT NULL;
+CREATE INDEX specs_by_owner ON plimsoll.specs (ns, owner, id) WHERE owner IS NOT NULL;
+
+-- Tasks that have not ended: the hot table. Its rows are narrow, and few compared to what has ended.
+CREATE TABLE plimsoll.tasks (
+    lane        bigint NOT NULL,
+    id          uuid NOT NULL,
+    ns          integer NOT NULL,
+    status      smallint NOT NULL CHECK (status BETWEEN 0 AND 2),
+    priority    smallint NOT NULL CHECK (priority BETWEEN 0 AND 10),
+    runnable_at timestamptz NOT NULL,
+    modified_at timestamptz NOT NULL,
+    revision    bigint NOT NULL,
+    fence       bigint NOT NULL,
+    attempts    integer NOT NULL,
+    failures    integer NOT NULL,
+    started_at  timestamptz,
+    claimed_at  timestamptz,
+    until       timestamptz, -- when the lease ends
+    deadline    timestamptz,
+    incarnation uuid,
+    worker      text COLLATE "C",
+    stage       text COLLATE "C",
+    progress    jsonb,
+    more        bytea, -- what few tasks have
+    PRIMARY KEY (lane, id),
+    CHECK ((status = 2) = (until IS NOT NULL)),
+    CHECK ((status = 2) = (worker IS NOT NULL))
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX tasks_ready ON plimsoll.tasks (lane, priority DESC, runnable_at, id) WHERE status = 1;
+CREATE INDEX tasks_scheduled ON plimsoll.tasks (lane, runnable_at) WHERE status = 0;
+CREATE INDEX tasks_due ON plimsoll.tasks (ns, runnable_at) WHERE status = 0;
+CREATE INDEX tasks_leased ON plimsoll.tasks (ns, until) WHERE status = 2;
+
+-- Tasks that have ended, by the month in which they did.
+CREATE TABLE plimsoll.tasks_done (
+    lane           bigint NOT NULL,
+    id             uuid NOT NULL,
+    ns             integer NOT NULL,
+    status         smallint NOT NULL CHECK (status BETWEEN 3 AND 5),
+    priority       smallint NOT NULL,
+    runnable_at    timestamptz NOT NULL,
+    modified_at    timestamptz NOT NULL,
+    revision       bigint NOT NULL,
+    fence          bigint NOT NULL,
+    attempts       integer NOT NULL,
+    failures       integer NOT NULL,
+    started_at     timestamptz,
+    claimed_at     timestamptz,
+    finished_at    timestamptz NOT NULL,
+    removable_from timestamptz NOT NULL, -- retention counts from here
+    stage          text COLLATE "C",
+    progress       jsonb,
+    result         bytea,
+    reason         text,
+    more           bytea,
+    CHECK (started_at IS NULL OR started_at <= finished_at)
+) PARTITION BY RANGE (finished_at);
+
+CREATE TABLE plimsoll.tasks_done_other PARTITION OF plimsoll.tasks_done DEFAULT;
+
+CREATE INDEX tasks_done_by_id ON plimsoll.tasks_done (lane, id);
+CREATE INDEX tasks_done_by_age ON plimsoll.tasks_done (ns, status, removable_from, lane, id);
+CREATE INDEX tasks_done_badly ON plimsoll.tasks_done (lane, status, id) WHERE status > 3;
+
+-- How many tasks each lane has in each status: what each transaction added, summed up now and then.
+CREATE TABLE plimsoll.counts (
+    ns     integer NOT NULL,
+    queue  text COLLATE "C" NOT NULL,
+    kind   text COLLATE "C" NOT NULL,
+    status smallint NOT NULL,
+    tasks  bigint NOT NULL
+);
+
+CREATE INDEX counts_by_lane ON plimsoll.counts (ns, queue, kind);
+
+-- Which task an idempotency key was last given to.
+CREATE TABLE plimsoll.keys (
+    ns   integer NOT NULL,
+    key  text COLLATE "C" NOT NULL,
+    task uuid NOT NULL,
+    PRIMARY KEY (ns, key)
+);
+
+CREATE TABLE plimsoll.groups (
+    ns         integer NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    spawned    bigint NOT NULL,
+    done       bigint NOT NULL,
+    failed     bigint NOT NULL,
+    sealed     boolean NOT NULL,
+    drained_at timestamptz,
+    body       bytea NOT NULL,
+    PRIMARY KEY (ns, id)
+);
+
+CREATE INDEX groups_drained ON plimsoll.groups (ns, drained_at) WHERE drained_at IS NOT NULL;
+
+CREATE TABLE plimsoll.logs (
+    ns       integer NOT NULL,
+    task     uuid NOT NULL,
+    seq      bigint GENERATED ALWAYS AS IDENTITY, -- grows, and is never used again
+    id       uuid NOT NULL,
+    level    smallint NOT NULL,
+    fence    bigint NOT NULL,
+    at       timestamptz NOT NULL,
+    stage    text COLLATE "C",
+    message  text NOT NULL,
+    metadata bytea,
+    step     jsonb, -- the command that this line reports
+    PRIMARY KEY (ns, task, seq),
+    UNIQUE (ns, task, id)
+);
+
+CREATE INDEX logs_by_age ON plimsoll.logs (ns, at);
+
+-- Logs whose task is gone, and that were too long to go with it at once. Another task may have the id:
+-- its lines come after these.
+CREATE TABLE plimsoll.orphans (
+    ns   integer NOT NULL,
+    task uuid NOT NULL,
+    upto bigint NOT NULL, -- the number of the last line that goes
+    PRIMARY KEY (ns, task)
+);
+
+-- One entry for each transaction that changed something of the namespace.
+CREATE TABLE plimsoll.changes (
+    ns       integer NOT NULL,
+    position bigint NOT NULL,
+    at       timestamptz NOT NULL,
+    changes  bytea NOT NULL,
+    PRIMARY KEY (ns, position)
+);
+
+-- Answers that are kept for a while, so that a call can be repeated.
+CREATE TABLE plimsoll.commits (
+    ns       integer NOT NULL,
+    id       uuid NOT NULL,
+    at       timestamptz NOT NULL,
+    position bigint,
+    receipt  bytea NOT NULL,
+    PRIMARY KEY (ns, id)
+);
+
+CREATE INDEX commits_by_age ON plimsoll.commits (ns, at);
+
+CREATE TABLE plimsoll.claims (
+    ns      integer NOT NULL,
+    request uuid NOT NULL,
+    at      timestamptz NOT NULL,
+    tasks   uuid[] NOT NULL,
+    fences  bigint[] NOT NULL,
+    PRIMARY KEY (ns, request)
+);
+
+CREATE INDEX claims_by_age ON plimsoll.claims (ns, at);
+
+-- Tasks that were submitted inside other people's transactions. They are taken from here once these have
+-- committed.
+CREATE TABLE plimsoll.inbox (
+    ns   integer NOT NULL,
+    seq  bigint GENERATED ALWAYS AS IDENTITY,
+    task bytea NOT NULL,
+    PRIMARY KEY (ns, seq)
+);
+
+-- Fences and revisions never fall.
+CREATE FUNCTION plimsoll.refuse_to_fall() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a fence or revision of % must not fall', TG_TABLE_NAME USING ERRCODE = 'check_violation';
+END
+$$;
+
+CREATE TRIGGER tasks_never_fall BEFORE UPDATE ON plimsoll.tasks FOR EACH ROW
+    WHEN (NEW.fence < OLD.fence OR NEW.revision < OLD.revision)
+    EXECUTE FUNCTION plimsoll.refuse_to_fall();
+
+CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW
+    WHEN (NEW.revision < OLD.revision)
+    EXECUTE FUNCTION plimsoll.refuse_to_fall();
+
+-- Fails the transaction unless as many rows were found as must have been: somebody else was faster.
+CREATE FUNCTION plimsoll.expect(found bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF found <> wanted THEN
+        RAISE EXCEPTION 'rows have changed: found % of %', found, wanted USING ERRCODE = 'PLM01';
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- The first number of the advisory locks that say which positions of a namespace are in flight.
+CREATE FUNCTION plimsoll.in_flight(ns integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtext('plimsoll positions ' || ns)
+$$;
+
+-- Appends an entry to the history. Called last, after all rows are locked. Until the transaction ends, a
+-- lock says that a position after this number is in flight: readers go no further.
+CREATE FUNCTION plimsoll.append(of_ns integer, at timestamptz, what bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    before bigint;
+    taken bigint;
+BEGIN
+    SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO before FROM plimsoll.positions;
+    PERFORM pg_advisory_xact_lock_shared(plimsoll.in_flight(of_ns), (before & 2147483647)::integer);
+    taken := nextval('plimsoll.positions');
+    INSERT INTO plimsoll.changes VALUES (of_ns, taken, at, what);
+    RETURN taken;
+END
+$$;
+
+-- How far the history of a namespace can be read, and the newest position given to anybody. What is in
+-- flight has announced itself before it took its position; so the newest is read first.
+CREATE FUNCTION plimsoll.horizon(of_ns integer, OUT upto bigint, OUT newest bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    behind bigint;
+BEGIN
+    SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO newest FROM plimsoll.positions;
+    SELECT max((newest - objid::bigint) & 2147483647) INTO behind FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND classid = (plimsoll.in_flight(of_ns)::bigint & 4294967295)::oid
+      -- One that announced itself after the newest was read is ahead of it.
+      AND ((newest - objid::bigint) & 2147483647) < 1073741824;
+    upto := newest - coalesce(behind, 0);
+END
+$$;

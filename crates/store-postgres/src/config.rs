@@ -1,0 +1,73 @@
+//! How to open a database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::clock::Clock;
+use plimsoll_core::error::Problem;
+use plimsoll_core::{Invalid, Limits};
+
+/// How to open a database.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the server is, and who connects.
+    pub server: tokio_postgres::Config,
+    /// The schema that holds everything.
+    pub schema: String,
+    /// The limits on inputs.
+    pub limits: Limits,
+    /// The clock that leases, retries and expiry go by; `None`: the server's.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// How many transactions of this process may write at the same time.
+    pub writers: usize,
+    /// How many reads may run at the same time.
+    pub readers: usize,
+    /// Whether to listen for what other processes wrote. Without, as behind a pooler that hands
+    /// connections on after each transaction, everybody has to poll.
+    pub listen: bool,
+    /// Whether statements are prepared once for each connection. Poolers that hand connections on
+    /// after each transaction may not allow it.
+    pub prepare: bool,
+    /// How long to wait for rows that another transaction has locked.
+    pub lock_timeout: Duration,
+    /// How long a step of a call may take before the connection is given up.
+    pub call_timeout: Duration,
+}
+
+impl Config {
+    /// The database of this URL, with everything else at its default.
+    ///
+    /// ```
+    /// use plimsoll_store_postgres::Config;
+    /// let config = Config::new("postgres://worker@127.0.0.1/jobs")?;
+    /// assert_eq!(config.schema, "plimsoll");
+    /// # Ok::<(), plimsoll_core::Invalid>(())
+    /// ```
+    pub fn new(url: &str) -> Result<Self, Invalid> {
+        let mut server: tokio_postgres::Config =
+            url.parse().map_err(|error: tokio_postgres::Error| {
+                let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE ({error})");
+                Invalid::new("store", Problem::Malformed { expected: expected.into() })
+            })?;
+        if server.get_connect_timeout().is_none() {
+            server.connect_timeout(Duration::from_secs(5));
+        }
+        if server.get_application_name().is_none() {
+            server.application_name("plimsoll");
+        }
+        server.tcp_user_timeout(Duration::from_secs(10));
+        server.keepalives_idle(Duration::from_secs(10));
+        Ok(Self {
+            server,
+            schema: "plimsoll".into(),
+            limits: Limits::default(),
+            clock: None,
+            writers: 2,
+            readers: 4,
+            listen: true,
+            prepare: true,
+            lock_timeout: Duration::from_secs(2),
+            call_timeout: Duration::from_secs(30),
+        })
+    }
+}

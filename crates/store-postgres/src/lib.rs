@@ -1,0 +1,40 @@
+//! The PostgreSQL store: a schema of typed tables, any number of processes.
+//!
+//! A call is a transaction: rows are locked and read, decided about in Rust, and written set by
+//! set. Claims take tasks that nobody else is taking. Positions of the history are given in the
+//! order of commits that depend on each other, and readers stop before what is still in flight.
+//!
+//! ```no_run
+//! use plimsoll_core::{Namespace, Store};
+//! use plimsoll_store_postgres::{Config, Postgres, migrate};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let config = Config::new("postgres://worker@127.0.0.1/jobs")?;
+//! migrate(&config).await?;
+//! let postgres = Postgres::open(config).await?;
+//! let store = postgres.namespace(Namespace::new("orders")?).await?;
+//! store.ping().await?;
+//! # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+//! ```
+
+mod apply;
+mod claim;
+mod clock;
+mod codec;
+mod compact;
+mod config;
+mod error;
+mod indexes;
+mod load;
+mod pool;
+mod read;
+mod record_row;
+mod schema;
+mod session;
+mod spawn;
+mod store;
+mod task_row;
+mod transaction;
+
+pub use config::Config;
+pub use schema::{SCHEMA_VERSION, migrate, migration_sql};
+pub use store::{Postgres, PostgresStore};

@@ -1,0 +1,107 @@
+//! Connections that are shared by turns.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::{Either, select};
+use plimsoll_core::clock::{Clock, SystemClock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::Config;
+use crate::error::{Answer, Fault};
+use crate::session::Session;
+
+/// A few connections. Each call has one for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    most: usize,
+    turns: Arc<Semaphore>,
+    idle: Mutex<Vec<Session>>,
+    timer: SystemClock,
+}
+
+impl Pool {
+    pub(crate) fn new(config: &Config, most: usize) -> Self {
+        let most = most.max(1);
+        let shared = Shared {
+            config: config.clone(),
+            most,
+            turns: Arc::new(Semaphore::new(most)),
+            idle: Mutex::default(),
+            timer: SystemClock::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// A connection, when it is the caller's turn.
+    pub(crate) async fn session(&self) -> Answer<Pooled> {
+        let turn = pin!(self.shared.turns.clone().acquire_owned());
+        let patience = self.shared.timer.sleep(self.shared.config.call_timeout);
+        let turn = match select(turn, patience).await {
+            Either::Left((Ok(turn), _)) => turn,
+            Either::Left((Err(_), _)) | Either::Right(_) => {
+                return Err(Fault::Unreachable(format!(
+                    "all {} connections were busy for {:?}: open with more, or look for what \
+                     takes so long",
+                    self.shared.most, self.shared.config.call_timeout
+                )));
+            }
+        };
+        let idle = loop {
+            match self.shared.idle().pop() {
+                Some(session) if session.is_usable() => break Some(session),
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        let session = match idle {
+            Some(session) => session,
+            None => Session::connect(&self.shared.config).await?,
+        };
+        Ok(Pooled {
+            session: Some(session),
+            shared: self.shared.clone(),
+            _turn: turn,
+        })
+    }
+}
+
+impl Shared {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on loan. One that a caller left in the middle of something is not used again.
+#[derive(Debug)]
+pub(crate) struct Pooled {
+    session: Option<Session>,
+    shared: Arc<Shared>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Pooled {
+    /// The connection.
+    pub(crate) fn session(&mut self) -> Answer<&mut Session> {
+        // It is there until the loan ends.
+        (self.session.as_mut()).ok_or_else(|| Fault::Unreachable("the loan has ended".into()))
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take()
+            && session.is_usable()
+        {
+            self.shared.idle().push(session);
+        }
+    }
+}

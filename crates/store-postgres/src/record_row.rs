@@ -1,0 +1,30 @@
+//! Records as rows.
+
+use plimsoll_core::record::Record;
+use plimsoll_core::{Key, Revision};
+use tokio_postgres::Row;
+
+use crate::codec::{At, Json, column, fields_from_json, unsigned};
+use crate::error::{Answer, Fault};
+
+/// The columns that [`record_from`] reads.
+macro_rules! record_columns {
+    () => {
+        "r.key, r.fields, r.revision, r.modified_at, r.expires_at"
+    };
+}
+pub(crate) use record_columns;
+
+/// The record in the columns of `record_columns`, which begin at `first`.
+pub(crate) fn record_from(row: &Row, first: usize) -> Answer<Record> {
+    let key: &str = column(row, first)?;
+    let what = format!("record {key}");
+    let fields = fields_from_json(&what, &column::<Json>(row, first + 1)?)?;
+    Ok(Record {
+        key: Key::new(key).map_err(|error| Fault::Corrupt(error.to_string()))?,
+        fields,
+        revision: Revision::new(unsigned(column(row, first + 2)?)?),
+        modified_at: column::<At>(row, first + 3)?.0,
+        expires_at: column::<Option<At>>(row, first + 4)?.map(|at| at.0),
+    })
+}

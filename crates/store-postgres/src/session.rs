@@ -1,0 +1,267 @@
+//! A connection, and statements that are sent together.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{Either, join_all, poll_fn, select};
+use futures::{FutureExt, TryFutureExt};
+use plimsoll_core::clock::{Clock, SystemClock};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row, Statement};
+
+use crate::config::Config;
+use crate::error::{Answer, Fault};
+use crate::spawn::spawn;
+
+/// A statement, with the types of its parameters. It names the schema `plimsoll`, whatever that is
+/// called.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    pub(crate) text: &'static str,
+    pub(crate) types: &'static [Type],
+}
+
+pub(crate) static BEGIN: Sql = Sql {
+    text: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    types: &[],
+};
+pub(crate) static COMMIT: Sql = Sql {
+    text: "COMMIT",
+    types: &[],
+};
+static ROLLBACK: Sql = Sql {
+    text: "ROLLBACK",
+    types: &[],
+};
+
+/// A value for a parameter.
+pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
+
+/// A statement with its parameters.
+#[derive(Debug)]
+pub(crate) struct Call {
+    sql: &'static Sql,
+    params: Vec<Param>,
+}
+
+impl Call {
+    pub(crate) fn new(sql: &'static Sql, params: Vec<Param>) -> Self {
+        Self { sql, params }
+    }
+}
+
+impl From<&'static Sql> for Call {
+    fn from(sql: &'static Sql) -> Self {
+        Self::new(sql, Vec::new())
+    }
+}
+
+/// Parameters of a call.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as $crate::session::Param),*] };
+}
+pub(crate) use params;
+
+/// A connection that one call has for itself.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+    /// The schema as it is written in statements.
+    schema: Arc<str>,
+    prepare: bool,
+    call_timeout: Duration,
+    timer: SystemClock,
+    /// Whether a transaction may be open.
+    open: bool,
+    broken: bool,
+    /// The first of some revisions that nobody else has.
+    pub(crate) revisions: Option<u64>,
+}
+
+impl Session {
+    pub(crate) async fn connect(config: &Config) -> Answer<Self> {
+        let (client, connection) = config.server.connect(NoTls).await.map_err(unreachable)?;
+        // It ends with the client, or when the server ends it: whoever uses the client is told.
+        spawn(connection.unwrap_or_else(
+            |error| tracing::debug!(%error, "a connection to PostgreSQL ended"),
+        ));
+        let session = Self {
+            client,
+            statements: HashMap::new(),
+            schema: quoted(&config.schema).into(),
+            prepare: config.prepare,
+            call_timeout: config.call_timeout,
+            timer: SystemClock::new(),
+            open: false,
+            broken: false,
+            revisions: None,
+        };
+        if config.prepare {
+            (session.client.batch_execute(&settings(config)).await).map_err(unreachable)?;
+        }
+        Ok(session)
+    }
+
+    /// Whether another call may have it.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.open && !self.broken && !self.client.is_closed()
+    }
+
+    /// Sends statements together, in order, and waits for the answers. The first error counts:
+    /// inside a transaction, those after it are only its echo.
+    pub(crate) async fn run(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
+        let ends = |call: &Call| std::ptr::eq(call.sql, &COMMIT) || std::ptr::eq(call.sql, &ROLLBACK);
+        self.open |= calls.iter().any(|call| std::ptr::eq(call.sql, &BEGIN));
+        let answer = self.run_in_time(calls).await;
+        match &answer {
+            Ok(_) if calls.iter().any(ends) => self.open = false,
+            Ok(_) => {}
+            Err(fault) => {
+                self.broken |= fault.breaks_connection();
+                if fault.is_stale() {
+                    self.statements.clear();
+                }
+                // The server has rolled back what it was told to commit.
+                if calls.iter().any(ends) && !self.broken {
+                    self.open = false;
+                }
+            }
+        }
+        answer
+    }
+
+    async fn run_in_time(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
+        let limit = self.timer.sleep(self.call_timeout);
+        let answer = select(pin!(self.run_now(calls)), limit).await;
+        match answer {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                self.broken = true;
+                Err(Fault::Unreachable(format!(
+                    "PostgreSQL did not answer within {:?}",
+                    self.call_timeout
+                )))
+            }
+        }
+    }
+
+    async fn run_now(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
+        if self.prepare {
+            for call in calls {
+                self.prepare(call.sql).await?;
+            }
+        }
+        let answers = in_order(calls.iter().map(|call| self.send(call).boxed())).await;
+        let answers: Result<Vec<_>, _> = answers.into_iter().collect();
+        Ok(answers?)
+    }
+
+    async fn prepare(&mut self, sql: &'static Sql) -> Answer<()> {
+        if !self.statements.contains_key(sql.text) {
+            let text = self.text(sql);
+            let statement = self.client.prepare_typed(&text, sql.types).await?;
+            self.statements.insert(sql.text, statement);
+        }
+        Ok(())
+    }
+
+    async fn send(&self, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let params = call.params.iter().map(|param| param.as_ref() as &(dyn ToSql + Sync));
+        match self.statements.get(call.sql.text) {
+            Some(statement) => {
+                let params: Vec<_> = params.collect();
+                self.client.query(statement, &params).await
+            }
+            None => {
+                let typed: Vec<_> = params.zip(call.sql.types.iter().cloned()).collect();
+                self.client.query_typed(&self.text(call.sql), &typed).await
+            }
+        }
+    }
+
+    fn text(&self, sql: &Sql) -> String {
+        with_schema(sql.text, &self.schema)
+    }
+
+    /// Ends a transaction without effect, as far as that is needed.
+    pub(crate) async fn roll_back(&mut self) {
+        if self.open && !self.broken {
+            let rollback: [Call; 1] = [(&ROLLBACK).into()];
+            if let Err(fault) = self.run(&rollback).await {
+                tracing::debug!(?fault, "a transaction could not be rolled back");
+                self.broken = true;
+            }
+        }
+    }
+
+    /// What statements without parameters do, one after another.
+    pub(crate) async fn execute(&mut self, text: &str) -> Answer<()> {
+        let text = with_schema(text, &self.schema);
+        let done = self.client.batch_execute(&text).await.map_err(Fault::from);
+        if let Err(fault) = &done {
+            self.broken |= fault.breaks_connection();
+        }
+        done
+    }
+}
+
+/// Polls all futures in order before it waits for any, so that they are sent in order.
+async fn in_order<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(futures::future::maybe_done).collect();
+    poll_fn(|context| {
+        for one in &mut waiting {
+            let _ = one.poll_unpin(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let finished = join_all(waiting.iter_mut()).await;
+    drop(finished);
+    let outputs = waiting.iter_mut().filter_map(|one| std::pin::Pin::new(one).take_output());
+    outputs.collect()
+}
+
+/// The schema as it is written in statements.
+pub(crate) fn quoted(schema: &str) -> String {
+    format!("\"{}\"", schema.replace('"', "\"\""))
+}
+
+/// A statement for the schema that is really meant.
+pub(crate) fn with_schema(text: &str, schema: &str) -> String {
+    text.replace("plimsoll.", &format!("{schema}."))
+}
+
+/// What a session needs to hold. Plans never depend on statistics: rows are always found by an
+/// index, from the few that are named.
+fn settings(config: &Config) -> String {
+    format!(
+        "SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 10000; \
+         SET statement_timeout = {}; SET jit = off; SET enable_seqscan = off; \
+         SET enable_hashjoin = off; SET enable_mergejoin = off; \
+         SET plan_cache_mode = force_generic_plan",
+        config.lock_timeout.as_millis(),
+        config.call_timeout.as_millis(),
+    )
+}
+
+fn unreachable(error: tokio_postgres::Error) -> Fault {
+    match error.as_db_error() {
+        Some(_) => Fault::Server(error),
+        None => Fault::Unreachable(format!(
+            "PostgreSQL cannot be reached: {}",
+            with_source(&error)
+        )),
+    }
+}
+
+/// An error with what is behind it.
+fn with_source(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

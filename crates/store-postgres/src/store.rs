@@ -1,0 +1,397 @@
+//! The port.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use plimsoll_core::clock::Clock;
+use plimsoll_core::error::Applied;
+use plimsoll_core::group::Group;
+use plimsoll_core::record::Record;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{
+    Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
+    DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Durability, Exchange, Exchanged, Get,
+    Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, TaskByKey,
+    Tasks,
+};
+use plimsoll_core::task::Task;
+use plimsoll_core::wake::{Hub, Listener};
+use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
+use tokio_postgres::types::Type;
+
+use crate::clock::ServerClock;
+use crate::codec::{At, column};
+use crate::config::Config;
+use crate::error::{Answer, Fault};
+use crate::pool::Pool;
+use crate::session::{Call, Session, Sql, params};
+use crate::{compact, indexes, read, schema, transaction};
+
+static NAMESPACE: Sql = Sql {
+    text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
+           new AS (INSERT INTO plimsoll.namespaces (name) \
+                   SELECT $1 WHERE NOT EXISTS (SELECT 1 FROM found) \
+                   ON CONFLICT (name) DO NOTHING RETURNING ns) \
+           SELECT ns FROM found UNION ALL SELECT ns FROM new",
+    types: &[Type::TEXT],
+};
+static NOW: Sql = Sql {
+    text: "SELECT clock_timestamp()",
+    types: &[],
+};
+
+/// How often the server is asked for its time.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
+
+/// Does something that may be done again with a connection of a pool. One that broke while nobody
+/// used it is noticed only now: then another one is tried.
+macro_rules! retrying {
+    ($pool:expr, $session:ident => $step:expr) => {{
+        let mut tries = 0;
+        loop {
+            let mut pooled = $pool.session().await.map_err(untouched)?;
+            let $session = pooled.session().map_err(untouched)?;
+            match $step.await {
+                Err(fault) if fault.breaks_connection() && tries < RECONNECTS => tries += 1,
+                Err(fault) if fault.is_stale() && tries < RECONNECTS => tries += 1,
+                answer => break answer.map_err(untouched),
+            }
+        }
+    }};
+}
+
+/// How often a call that may be repeated is tried with another connection.
+const RECONNECTS: usize = 8;
+
+/// An error of a call that has not changed anything.
+fn untouched(fault: Fault) -> Error {
+    fault.into_error(Applied::No)
+}
+
+/// The number of a namespace, which is new if need be.
+async fn number(session: &mut Session, namespace: &Namespace) -> Answer<i32> {
+    loop {
+        let name = namespace.as_str().to_owned();
+        let found = session.run(&[Call::new(&NAMESPACE, params![name])]).await?;
+        // Nothing is found while another process is just making it.
+        if let Some(row) = found[0].first() {
+            return column(row, 0);
+        }
+    }
+}
+
+/// An open database.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    database: Arc<Database>,
+}
+
+/// What all handles to a database share.
+#[derive(Debug)]
+pub(crate) struct Database {
+    writers: Pool,
+    readers: Pool,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    /// The server's clock, unless another one was injected.
+    server_clock: Option<Arc<ServerClock>>,
+    hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
+    listens: bool,
+}
+
+impl Postgres {
+    /// Connects to the server. The schema must be there: see [`migrate`](crate::migrate).
+    pub async fn open(config: Config) -> Result<Self> {
+        schema::check(&config).await?;
+        let server_clock = (config.clock.is_none()).then(Arc::<ServerClock>::default);
+        let clock: Arc<dyn Clock> = match (&config.clock, &server_clock) {
+            (Some(clock), _) => clock.clone(),
+            (None, Some(clock)) => clock.clone(),
+            (None, None) => Arc::new(ServerClock::default()),
+        };
+        let database = Database {
+            writers: Pool::new(&config, config.writers),
+            readers: Pool::new(&config, config.readers),
+            limits: config.limits,
+            clock,
+            server_clock,
+            hubs: Mutex::default(),
+            listens: config.listen,
+        };
+        let postgres = Self {
+            database: Arc::new(database),
+        };
+        postgres.database.look_at_clock().await?;
+        Ok(postgres)
+    }
+
+    /// A handle to a namespace.
+    pub async fn namespace(&self, namespace: Namespace) -> Result<PostgresStore> {
+        let ns = retrying!(self.database.writers, session => number(session, &namespace))?;
+        Ok(PostgresStore {
+            database: self.database.clone(),
+            hub: self.database.hub(ns),
+            namespace,
+            ns,
+            closed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Database {
+    fn hub(&self, ns: i32) -> Arc<Hub> {
+        let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        hubs.entry(ns).or_default().clone()
+    }
+
+    /// Asks the server for its time, if nobody has lately.
+    async fn look_at_clock(&self) -> Result<()> {
+        if let Some(clock) = &self.server_clock
+            && clock.is_old(LOOK_AT_CLOCK)
+        {
+            self.server_time(clock).await?;
+        }
+        Ok(())
+    }
+
+    async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
+        retrying!(self.readers, session => async {
+            let asked = clock.asked();
+            let found = session.run(&[(&NOW).into()]).await?;
+            let At(server) = column(&found[0][0], 0)?;
+            clock.told(asked, server);
+            Ok(server)
+        })
+    }
+}
+
+/// A handle to a namespace of a database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    database: Arc<Database>,
+    namespace: Namespace,
+    ns: i32,
+    hub: Arc<Hub>,
+    closed: AtomicBool,
+}
+
+impl PostgresStore {
+    fn check(&self, input: &(impl Check + ?Sized)) -> Result<()> {
+        self.check_open()?;
+        Ok(input.check(&self.database.limits)?)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        self.database.look_at_clock().await?;
+        Ok(self.database.clock.now())
+    }
+
+    async fn write(&self, exchange: Exchange) -> Result<Exchanged> {
+        self.database.look_at_clock().await?;
+        let database = &self.database;
+        let about = transaction::About {
+            ns: self.ns,
+            limits: &database.limits,
+            clock: database.clock.as_ref(),
+        };
+        let (exchanged, wake) = transaction::exchange(&database.writers, about, exchange).await?;
+        self.hub.notify(&wake);
+        Ok(exchanged)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.database.limits
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: "postgres".into(),
+            durability: Durability::Disk,
+            total_order: true,
+            joins_in_commit: true,
+            first_in_first_out: true,
+            remote_wakeups: self.database.listens,
+            integer_indexes: true,
+        }
+    }
+
+    async fn get(&self, get: Get) -> Result<Vec<Option<Record>>> {
+        self.check(&get)?;
+        let now = self.now().await?;
+        retrying!(self.database.readers, session => read::get(session, self.ns, &get, now))
+    }
+
+    async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
+        self.check(&scan)?;
+        let now = self.now().await?;
+        retrying!(self.database.readers, session => read::scan(session, self.ns, &scan, now))
+    }
+
+    async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
+        self.check(&declare)?;
+        retrying!(self.database.writers, session => indexes::declare(session, self.ns, &declare))
+    }
+
+    async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
+        self.check_open()?;
+        retrying!(self.database.writers, session => indexes::drop(session, self.ns, &drop.index))
+    }
+
+    async fn indexes(&self) -> Result<Vec<Declared>> {
+        self.check_open()?;
+        retrying!(self.database.readers, session => indexes::declared(session, self.ns))
+    }
+
+    async fn tasks(&self, tasks: Tasks) -> Result<Vec<Option<Task>>> {
+        self.check(&tasks)?;
+        retrying!(self.database.readers, session => read::tasks(session, self.ns, &tasks.ids))
+    }
+
+    async fn task_by_key(&self, by: TaskByKey) -> Result<Option<Task>> {
+        self.check_open()?;
+        retrying!(self.database.readers, session => read::task_by_key(session, self.ns, &by.key))
+    }
+
+    async fn list(&self, list: List) -> Result<Page<Task>> {
+        self.check(&list)?;
+        let now = self.now().await?;
+        retrying!(self.database.readers, session => read::list(session, self.ns, &list, now))
+    }
+
+    async fn peek(&self, peek: Peek) -> Result<Vec<Task>> {
+        self.check(&peek)?;
+        retrying!(self.database.readers, session => read::peek(session, self.ns, &peek))
+    }
+
+    async fn counts(&self, counts: Counts) -> Result<Vec<LaneCounts>> {
+        self.check_open()?;
+        retrying!(self.database.readers, session => read::counts(session, self.ns, &counts))
+    }
+
+    async fn groups(&self, groups: Groups) -> Result<Vec<Option<Group>>> {
+        self.check(&groups)?;
+        retrying!(self.database.readers, session => read::groups(session, self.ns, &groups))
+    }
+
+    async fn logs(&self, logs: Logs) -> Result<LogPage> {
+        self.check(&logs)?;
+        retrying!(self.database.readers, session => read::logs(session, self.ns, &logs))
+    }
+
+    async fn changes(&self, changes: Changes) -> Result<ChangePage> {
+        self.check(&changes)?;
+        retrying!(self.database.readers, session => read::changes(session, self.ns, &changes))
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Receipt>> {
+        let count = commits.len();
+        if let Err(error) = self.check(commits.as_slice()) {
+            return vec![Err(error); count];
+        }
+        let exchange = Exchange {
+            commits,
+            ..Exchange::default()
+        };
+        match self.write(exchange).await {
+            Ok(exchanged) => exchanged.commits,
+            Err(error) => vec![Err(error); count],
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.check(&claim)?;
+        let exchange = Exchange {
+            claim: Some(claim),
+            ..Exchange::default()
+        };
+        let claimed = self.write(exchange).await?.claimed;
+        claimed.unwrap_or_else(|| Err(unanswered()))
+    }
+
+    async fn renew(&self, renew: Renew) -> Result<Vec<Renewal>> {
+        self.check(&renew)?;
+        let exchange = Exchange {
+            renew: Some(renew),
+            ..Exchange::default()
+        };
+        let renewals = self.write(exchange).await?.renewals;
+        renewals.unwrap_or_else(|| Err(unanswered()))
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<Exchanged> {
+        self.check_open()?;
+        match exchange.commits.as_slice().check(&self.database.limits) {
+            Ok(()) => self.write(exchange).await,
+            Err(invalid) => {
+                let refused = vec![Err(Error::from(invalid)); exchange.commits.len()];
+                let rest = Exchange {
+                    commits: Vec::new(),
+                    ..exchange
+                };
+                let done = self.write(rest).await?;
+                Ok(Exchanged {
+                    commits: refused,
+                    ..done
+                })
+            }
+        }
+    }
+
+    async fn due(&self, due: Due) -> Result<DueNow> {
+        self.check(&due)?;
+        let now = self.now().await?;
+        retrying!(self.database.readers, session => read::due(session, self.ns, due.limit, now))
+    }
+
+    async fn compact(&self, compact: Compact) -> Result<Compacted> {
+        self.check(&compact)?;
+        let now = self.now().await?;
+        retrying!(self.database.writers, session => compact::compact(session, self.ns, &compact, now))
+    }
+
+    async fn ping(&self) -> Result<Timestamp> {
+        self.check_open()?;
+        match &self.database.server_clock {
+            Some(clock) => self.database.server_time(clock).await,
+            None => {
+                let asked: Answer<()> = retrying!(self.database.readers, session => async {
+                    session.run(&[(&NOW).into()]).await.map(drop)
+                })
+                .map_err(Fault::Refused);
+                asked.map_err(untouched)?;
+                Ok(self.database.clock.now())
+            }
+        }
+    }
+
+    fn wakeups(&self) -> Listener {
+        self.hub.listen()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A call without its answer, which no call is.
+fn unanswered() -> Error {
+    Error::Corrupt("the transaction did not answer what was asked".into())
+}

@@ -1,0 +1,258 @@
+//! Tasks as rows: what never changes, what changes, and what few of them have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::lifecycle::Lifecycle;
+use plimsoll_core::record::Fields;
+use plimsoll_core::task::{
+    AttemptError, CancelRequest, KeyLifetime, Lane, Lease, NewTask, Priority, Progress,
+    RetryPolicy, Settled, Task, TaskSpec, TaskState, Waiting, WorkerId,
+};
+use plimsoll_core::{
+    Fence, Fingerprint, GroupId, IdempotencyKey, Incarnation, Invalid, Name, Revision, TaskId,
+};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::Row;
+
+use crate::codec::{At, Id, Json, column, decode, encode, status_from, unsigned};
+use crate::error::{Answer, Fault};
+
+/// The columns that [`task_from`] reads, of a task that has not ended: `s` is `specs`, `t` `tasks`.
+/// Both lists have the same order.
+macro_rules! live_columns {
+    () => {
+        "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, s.payload, s.key, s.\"group\", \
+         s.owner, s.labels, s.trace, s.max_attempts, s.attempt_timeout_us, s.more, t.status, \
+         t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, t.attempts, t.failures, \
+         t.started_at, t.claimed_at, t.stage, t.progress, t.more, t.until, t.deadline, \
+         t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, NULL::text"
+    };
+}
+pub(crate) use live_columns;
+
+/// Likewise, of one that has ended: `d` is `tasks_done`.
+macro_rules! done_columns {
+    () => {
+        "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, s.payload, s.key, s.\"group\", \
+         s.owner, s.labels, s.trace, s.max_attempts, s.attempt_timeout_us, s.more, d.status, \
+         d.priority, d.runnable_at, d.modified_at, d.revision, d.fence, d.attempts, d.failures, \
+         d.started_at, d.claimed_at, d.stage, d.progress, d.more, NULL::timestamptz, \
+         NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, d.result, d.reason"
+    };
+}
+pub(crate) use done_columns;
+
+/// How many columns these are: what a statement selects besides comes after them.
+pub(crate) const TASK_COLUMNS: usize = 35;
+
+/// What few tasks have from the beginning.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SpecMore {
+    key_lifetime: Option<KeyLifetime>,
+    retry: Option<RetryPolicy>,
+    first_stage: Option<Name>,
+    on_failure: Option<Box<NewTask>>,
+    lifecycle: Option<Lifecycle>,
+}
+
+impl SpecMore {
+    fn of(spec: &TaskSpec) -> Self {
+        let usual = RetryPolicy {
+            max_attempts: spec.retry.max_attempts,
+            ..RetryPolicy::default()
+        };
+        let lifetime = spec.key.as_ref().map(|(_, lifetime)| *lifetime);
+        Self {
+            key_lifetime: lifetime.filter(|lifetime| *lifetime != KeyLifetime::default()),
+            retry: (spec.retry != usual).then(|| spec.retry.clone()),
+            first_stage: spec.first_stage.clone(),
+            on_failure: spec.on_failure.clone(),
+            lifecycle: spec.lifecycle.clone(),
+        }
+    }
+
+    /// Its stored form; `None`: the task has nothing of it.
+    pub(crate) fn stored(spec: &TaskSpec) -> Answer<Option<Vec<u8>>> {
+        stored(&Self::of(spec))
+    }
+}
+
+/// What few tasks have in the course of time.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StateMore {
+    settled: Option<Settled>,
+    defeats: u32,
+    redrives: u32,
+    cancel: Option<CancelRequest>,
+    waiting: Option<Waiting>,
+    successor: Option<TaskId>,
+    checkpoint: Option<Bytes>,
+    attributes: Fields,
+    errors: Vec<AttemptError>,
+    /// Of a task that has not ended: what has ended has columns for these.
+    result: Option<Bytes>,
+    reason: Option<String>,
+}
+
+impl StateMore {
+    fn of(state: &TaskState) -> Self {
+        let live = !state.status.is_terminal();
+        Self {
+            settled: state.settled.clone(),
+            defeats: state.defeats,
+            redrives: state.redrives,
+            cancel: state.cancel.clone(),
+            waiting: state.waiting.clone(),
+            successor: state.successor,
+            checkpoint: state.checkpoint.clone(),
+            attributes: state.attributes.clone(),
+            errors: state.errors.clone(),
+            result: state.result.clone().filter(|_| live),
+            reason: state.reason.clone().filter(|_| live),
+        }
+    }
+
+    /// Its stored form; `None`: the task has nothing of it.
+    pub(crate) fn stored(state: &TaskState) -> Answer<Option<Vec<u8>>> {
+        stored(&Self::of(state))
+    }
+}
+
+fn stored<T: Serialize + Default + PartialEq>(more: &T) -> Answer<Option<Vec<u8>>> {
+    match *more == T::default() {
+        true => Ok(None),
+        false => encode(more).map(Some),
+    }
+}
+
+/// The task in the columns of `live_columns` or `done_columns`.
+pub(crate) fn task_from(row: &Row) -> Answer<Task> {
+    let id = column::<Id>(row, 0)?.task();
+    let what = format!("task {id}");
+    let spec = spec_from(row, id, &what)?;
+    let state = state_from(row, &what)?;
+    Ok(Task {
+        spec: Arc::new(spec),
+        state,
+    })
+}
+
+fn spec_from(row: &Row, id: TaskId, what: &str) -> Answer<TaskSpec> {
+    let corrupt = |error: Invalid| Fault::Corrupt(format!("{what}: {error}"));
+    let more = match column::<Option<&[u8]>>(row, 14)? {
+        Some(body) => decode(what, body)?,
+        None => SpecMore::default(),
+    };
+    let payload = Bytes::copy_from_slice(column(row, 6)?);
+    let max_attempts: i32 = column(row, 12)?;
+    let timeout: Option<i64> = column(row, 13)?;
+    let key: Option<&str> = column(row, 7)?;
+    let labels: BTreeMap<Name, Name> = match column::<Option<Json>>(row, 10)? {
+        Some(labels) => labels.read(what)?,
+        None => BTreeMap::new(),
+    };
+    Ok(TaskSpec {
+        id,
+        lane: Lane::new(column::<&str>(row, 1)?, column::<&str>(row, 2)?).map_err(corrupt)?,
+        fingerprint: Fingerprint::of(&payload),
+        payload,
+        key: (key.map(IdempotencyKey::new).transpose().map_err(corrupt)?)
+            .map(|key| (key, more.key_lifetime.unwrap_or_default())),
+        group: (column::<Option<&str>>(row, 8)?)
+            .map(GroupId::new)
+            .transpose()
+            .map_err(corrupt)?,
+        group_born: optional_revision(row, 5)?,
+        owner: name(row, 9, what)?,
+        labels,
+        retry: more.retry.unwrap_or(RetryPolicy {
+            max_attempts: max_attempts.unsigned_abs(),
+            ..RetryPolicy::default()
+        }),
+        attempt_timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+        first_stage: more.first_stage,
+        on_failure: more.on_failure,
+        trace: column(row, 11)?,
+        created_at: column::<At>(row, 4)?.0,
+        born: Revision::new(unsigned(column(row, 3)?)?),
+        lifecycle: more.lifecycle,
+    })
+}
+
+fn state_from(row: &Row, what: &str) -> Answer<TaskState> {
+    let corrupt = |error: Invalid| Fault::Corrupt(format!("{what}: {error}"));
+    let more = match column::<Option<&[u8]>>(row, 27)? {
+        Some(body) => decode(what, body)?,
+        None => StateMore::default(),
+    };
+    let priority: i16 = column(row, 16)?;
+    let counter = |column| Ok::<_, Fault>(column::<i32>(row, column)?.unsigned_abs());
+    let progress: Option<Progress> = match column::<Option<Json>>(row, 26)? {
+        Some(progress) => Some(progress.read(what)?),
+        None => None,
+    };
+    let result: Option<&[u8]> = column(row, 33)?;
+    Ok(TaskState {
+        status: status_from(column(row, 15)?)?,
+        priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX)).map_err(corrupt)?,
+        fence: Fence::new(unsigned(column(row, 20)?)?),
+        attempts: counter(21)?,
+        failures: counter(22)?,
+        defeats: more.defeats,
+        redrives: more.redrives,
+        runnable_at: column::<At>(row, 17)?.0,
+        lease: lease_from(row, what)?,
+        cancel: more.cancel,
+        settled: more.settled,
+        waiting: more.waiting,
+        successor: more.successor,
+        stage: name(row, 25, what)?,
+        progress,
+        checkpoint: more.checkpoint,
+        attributes: more.attributes,
+        errors: more.errors,
+        result: result.map(Bytes::copy_from_slice).or(more.result),
+        reason: column::<Option<String>>(row, 34)?.or(more.reason),
+        started_at: moment(row, 23)?,
+        claimed_at: moment(row, 24)?,
+        finished_at: moment(row, 32)?,
+        modified_at: column::<At>(row, 18)?.0,
+        revision: Revision::new(unsigned(column(row, 19)?)?),
+    })
+}
+
+fn lease_from(row: &Row, what: &str) -> Answer<Option<Lease>> {
+    let Some(until) = moment(row, 28)? else {
+        return Ok(None);
+    };
+    let incarnation: Option<Id> = column(row, 30)?;
+    match (name(row, 31, what)?, incarnation) {
+        (Some(name), Some(incarnation)) => Ok(Some(Lease {
+            worker: WorkerId {
+                name,
+                incarnation: Incarnation::from_u128(incarnation.0),
+            },
+            until,
+            deadline: moment(row, 29)?,
+        })),
+        _ => Err(Fault::Corrupt(format!("{what}: a lease without a holder"))),
+    }
+}
+
+fn moment(row: &Row, column: usize) -> Answer<Option<plimsoll_core::Timestamp>> {
+    Ok(column::<Option<At>>(row, column)?.map(|at| at.0))
+}
+
+fn optional_revision(row: &Row, column: usize) -> Answer<Option<Revision>> {
+    let found: Option<i64> = column(row, column)?;
+    Ok(found.map(unsigned).transpose()?.map(Revision::new))
+}
+
+fn name(row: &Row, column: usize, what: &str) -> Answer<Option<Name>> {
+    let found: Option<&str> = column(row, column)?;
+    let name = found.map(Name::new).transpose();
+    name.map_err(|error| Fault::Corrupt(format!("{what}: {error}")))
+}
