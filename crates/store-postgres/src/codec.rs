@@ -3,9 +3,10 @@
 use std::error::Error as StdError;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::record::Fields;
 use plimsoll_core::task::{Lane, Status};
-use plimsoll_core::{Fingerprint, Name, TaskId, Timestamp};
+use plimsoll_core::{Name, TaskId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -281,7 +282,11 @@ mod tests {
     fn fields_of_any_bytes_come_back() {
         for length in 0..10 {
             let odd = Bytes::from(vec![0xfe; length]);
-            let pairs = [("odd", odd), ("text", "ä\"\\".into()), ("nul", "a\0b".into())];
+            let pairs = [
+                ("odd", odd),
+                ("text", "ä\"\\".into()),
+                ("nul", "a\0b".into()),
+            ];
             let before = fields(pairs).expect("fields");
             let json = fields_to_json(&before).expect("json");
             assert_eq!(fields_from_json("record", &json).expect("fields"), before);

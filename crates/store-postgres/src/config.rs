@@ -47,7 +47,12 @@ impl Config {
         let mut server: tokio_postgres::Config =
             url.parse().map_err(|error: tokio_postgres::Error| {
                 let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE ({error})");
-                Invalid::new("store", Problem::Malformed { expected: expected.into() })
+                Invalid::new(
+                    "store",
+                    Problem::Malformed {
+                        expected: expected.into(),
+                    },
+                )
             })?;
         if server.get_connect_timeout().is_none() {
             server.connect_timeout(Duration::from_secs(5));

@@ -78,7 +78,10 @@ impl Fault {
         match self {
             Self::Server(error) => match error.as_db_error() {
                 Some(db) => explain(db, applied),
-                None => unavailable(applied, format!("the connection to PostgreSQL broke: {error}")),
+                None => unavailable(
+                    applied,
+                    format!("the connection to PostgreSQL broke: {error}"),
+                ),
             },
             Self::Moved => unavailable(
                 Applied::No,

@@ -65,7 +65,9 @@ async fn connect(config: &Config) -> Result<Session> {
 
 async fn version(session: &mut Session, config: &Config) -> Answer<u32> {
     let table = format!("{}.migrations", quoted(&config.schema));
-    let found = session.run(&[Call::new(&VERSION_TABLE, params![table])]).await?;
+    let found = session
+        .run(&[Call::new(&VERSION_TABLE, params![table])])
+        .await?;
     let exists: bool = column(&found[0][0], 0)?;
     if !exists {
         return Ok(0);

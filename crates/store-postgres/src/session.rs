@@ -9,9 +9,11 @@ use std::time::Duration;
 use futures::future::{Either, join_all, poll_fn, select};
 use futures::{FutureExt, TryFutureExt};
 use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::error::Applied;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
+use crate::codec::{column, unsigned};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::spawn::spawn;
@@ -51,6 +53,11 @@ impl Call {
     pub(crate) fn new(sql: &'static Sql, params: Vec<Param>) -> Self {
         Self { sql, params }
     }
+
+    /// Whether it begins a transaction, and nothing else.
+    pub(crate) fn begins(&self) -> bool {
+        std::ptr::eq(self.sql, &BEGIN)
+    }
 }
 
 impl From<&'static Sql> for Call {
@@ -79,16 +86,23 @@ pub(crate) struct Session {
     open: bool,
     broken: bool,
     /// The first of some revisions that nobody else has.
-    pub(crate) revisions: Option<u64>,
+    revisions: Option<u64>,
 }
+
+static REVISIONS: Sql = Sql {
+    text: "SELECT nextval('plimsoll.revisions')",
+    types: &[],
+};
 
 impl Session {
     pub(crate) async fn connect(config: &Config) -> Answer<Self> {
         let (client, connection) = config.server.connect(NoTls).await.map_err(unreachable)?;
         // It ends with the client, or when the server ends it: whoever uses the client is told.
-        spawn(connection.unwrap_or_else(
-            |error| tracing::debug!(%error, "a connection to PostgreSQL ended"),
-        ));
+        spawn(
+            connection.unwrap_or_else(
+                |error| tracing::debug!(%error, "a connection to PostgreSQL ended"),
+            ),
+        );
         let session = Self {
             client,
             statements: HashMap::new(),
@@ -111,10 +125,50 @@ impl Session {
         !self.open && !self.broken && !self.client.is_closed()
     }
 
+    /// Whether a transaction may be open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The first of some revisions that nobody else has.
+    pub(crate) async fn revisions(&mut self) -> Answer<u64> {
+        match self.revisions.take() {
+            Some(first) => Ok(first),
+            None => self.fresh_revisions().await,
+        }
+    }
+
+    /// Likewise, greater than all that was committed before.
+    pub(crate) async fn fresh_revisions(&mut self) -> Answer<u64> {
+        let found = self.run(&[(&REVISIONS).into()]).await?;
+        unsigned(column(&found[0][0], 0)?)
+    }
+
+    /// Sends statements of which the last one commits. With them goes the question for the next
+    /// revisions, so that nobody has to wait for these.
+    pub(crate) async fn commit(
+        &mut self,
+        mut calls: Vec<Call>,
+    ) -> Result<Vec<Vec<Row>>, (Fault, Applied)> {
+        calls.push((&REVISIONS).into());
+        let mut answers = self.run(&calls).await.map_err(|fault| {
+            // What the server refused was rolled back. If it went away, nobody knows.
+            let applied = match fault.breaks_connection() || self.broken {
+                true => Applied::Unknown,
+                false => Applied::No,
+            };
+            (fault, applied)
+        })?;
+        let next = answers.pop().unwrap_or_default();
+        self.revisions = (next.first()).and_then(|row| unsigned(column(row, 0).ok()?).ok());
+        Ok(answers)
+    }
+
     /// Sends statements together, in order, and waits for the answers. The first error counts:
     /// inside a transaction, those after it are only its echo.
     pub(crate) async fn run(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        let ends = |call: &Call| std::ptr::eq(call.sql, &COMMIT) || std::ptr::eq(call.sql, &ROLLBACK);
+        let ends =
+            |call: &Call| std::ptr::eq(call.sql, &COMMIT) || std::ptr::eq(call.sql, &ROLLBACK);
         self.open |= calls.iter().any(|call| std::ptr::eq(call.sql, &BEGIN));
         let answer = self.run_in_time(calls).await;
         match &answer {
@@ -136,17 +190,20 @@ impl Session {
 
     async fn run_in_time(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
         let limit = self.timer.sleep(self.call_timeout);
-        let answer = select(pin!(self.run_now(calls)), limit).await;
-        match answer {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => {
-                self.broken = true;
-                Err(Fault::Unreachable(format!(
-                    "PostgreSQL did not answer within {:?}",
-                    self.call_timeout
-                )))
+        let answer = {
+            let answer = pin!(self.run_now(calls));
+            match select(answer, limit).await {
+                Either::Left((answer, _)) => Some(answer),
+                Either::Right(_) => None,
             }
-        }
+        };
+        answer.unwrap_or_else(|| {
+            self.broken = true;
+            Err(Fault::Unreachable(format!(
+                "PostgreSQL did not answer within {:?}",
+                self.call_timeout
+            )))
+        })
     }
 
     async fn run_now(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
@@ -170,7 +227,10 @@ impl Session {
     }
 
     async fn send(&self, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let params = call.params.iter().map(|param| param.as_ref() as &(dyn ToSql + Sync));
+        let params = call
+            .params
+            .iter()
+            .map(|param| param.as_ref() as &(dyn ToSql + Sync));
         match self.statements.get(call.sql.text) {
             Some(statement) => {
                 let params: Vec<_> = params.collect();
@@ -221,7 +281,9 @@ async fn in_order<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> Vec<F:
     .await;
     let finished = join_all(waiting.iter_mut()).await;
     drop(finished);
-    let outputs = waiting.iter_mut().filter_map(|one| std::pin::Pin::new(one).take_output());
+    let outputs = waiting
+        .iter_mut()
+        .filter_map(|one| std::pin::Pin::new(one).take_output());
     outputs.collect()
 }
 

@@ -158,14 +158,16 @@ impl Database {
     }
 
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
-        retrying!(self.readers, session => async {
-            let asked = clock.asked();
-            let found = session.run(&[(&NOW).into()]).await?;
-            let At(server) = column(&found[0][0], 0)?;
-            clock.told(asked, server);
-            Ok(server)
-        })
+        retrying!(self.readers, session => server_time(session, clock))
     }
+}
+
+async fn server_time(session: &mut Session, clock: &ServerClock) -> Answer<Timestamp> {
+    let asked = clock.asked();
+    let found = session.run(&[(&NOW).into()]).await?;
+    let At(server) = column(&found[0][0], 0)?;
+    clock.told(asked, server);
+    Ok(server)
 }
 
 /// A handle to a namespace of a database.
@@ -371,11 +373,8 @@ impl Store for PostgresStore {
         match &self.database.server_clock {
             Some(clock) => self.database.server_time(clock).await,
             None => {
-                let asked: Answer<()> = retrying!(self.database.readers, session => async {
-                    session.run(&[(&NOW).into()]).await.map(drop)
-                })
-                .map_err(Fault::Refused);
-                asked.map_err(untouched)?;
+                let question = [Call::from(&NOW)];
+                retrying!(self.database.readers, session => session.run(&question))?;
                 Ok(self.database.clock.now())
             }
         }

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::record::Fields;
 use plimsoll_core::task::{
     AttemptError, CancelRequest, KeyLifetime, Lane, Lease, NewTask, Priority, Progress,
     RetryPolicy, Settled, Task, TaskSpec, TaskState, Waiting, WorkerId,
 };
-use plimsoll_core::{
-    Fence, Fingerprint, GroupId, IdempotencyKey, Incarnation, Invalid, Name, Revision, TaskId,
-};
+use plimsoll_core::{Fence, GroupId, IdempotencyKey, Incarnation, Invalid, Name, Revision, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 
@@ -67,7 +66,8 @@ impl SpecMore {
         let lifetime = spec.key.as_ref().map(|(_, lifetime)| *lifetime);
         Self {
             key_lifetime: lifetime.filter(|lifetime| *lifetime != KeyLifetime::default()),
-            retry: (spec.retry != usual).then(|| spec.retry.clone()),
+            retry: (spec.retry != usual || i32::try_from(usual.max_attempts).is_err())
+                .then(|| spec.retry.clone()),
             first_stage: spec.first_stage.clone(),
             on_failure: spec.on_failure.clone(),
             lifecycle: spec.lifecycle.clone(),
@@ -189,7 +189,7 @@ fn state_from(row: &Row, what: &str) -> Answer<TaskState> {
         None => StateMore::default(),
     };
     let priority: i16 = column(row, 16)?;
-    let counter = |column| Ok::<_, Fault>(column::<i32>(row, column)?.unsigned_abs());
+    let counter = |number| Ok::<_, Fault>(column::<i32>(row, number)?.unsigned_abs());
     let progress: Option<Progress> = match column::<Option<Json>>(row, 26)? {
         Some(progress) => Some(progress.read(what)?),
         None => None,
@@ -242,17 +242,17 @@ fn lease_from(row: &Row, what: &str) -> Answer<Option<Lease>> {
     }
 }
 
-fn moment(row: &Row, column: usize) -> Answer<Option<plimsoll_core::Timestamp>> {
-    Ok(column::<Option<At>>(row, column)?.map(|at| at.0))
+fn moment(row: &Row, number: usize) -> Answer<Option<plimsoll_core::Timestamp>> {
+    Ok(column::<Option<At>>(row, number)?.map(|at| at.0))
 }
 
-fn optional_revision(row: &Row, column: usize) -> Answer<Option<Revision>> {
-    let found: Option<i64> = column(row, column)?;
+fn optional_revision(row: &Row, number: usize) -> Answer<Option<Revision>> {
+    let found: Option<i64> = column(row, number)?;
     Ok(found.map(unsigned).transpose()?.map(Revision::new))
 }
 
-fn name(row: &Row, column: usize, what: &str) -> Answer<Option<Name>> {
-    let found: Option<&str> = column(row, column)?;
+fn name(row: &Row, number: usize, what: &str) -> Answer<Option<Name>> {
+    let found: Option<&str> = column(row, number)?;
     let name = found.map(Name::new).transpose();
     name.map_err(|error| Fault::Corrupt(format!("{what}: {error}")))
 }

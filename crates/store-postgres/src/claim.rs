@@ -1,0 +1,409 @@
+//! Selects and takes tasks, and prolongs leases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::change::{Change, TaskChange};
+use plimsoll_core::decide::task::Verdict;
+use plimsoll_core::decide::{Moment, Rows, task};
+use plimsoll_core::error::NotFound;
+use plimsoll_core::store::{Claim, Claimed, Pick, Renew, Renewal};
+use plimsoll_core::task::{Holder, Lane, Task};
+use plimsoll_core::{Error, Fence, Revision, TaskId, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::apply::Apply;
+use crate::codec::{At, Id, column, lane_number, signed, unsigned};
+use crate::error::{Answer, Fault};
+use crate::load::{LIVE_TASKS, ids};
+use crate::session::{Call, Session, Sql, params};
+use crate::task_row::{live_columns, task_from};
+
+static REMEMBERED: Sql = Sql {
+    text: "SELECT tasks, fences FROM plimsoll.claims WHERE ns = $1 AND request = $2",
+    types: &[Type::INT4, Type::UUID],
+};
+static REMEMBER: Sql = Sql {
+    text: "INSERT INTO plimsoll.claims VALUES ($1, $2, $3, $4, $5)",
+    types: &[
+        Type::INT4,
+        Type::UUID,
+        Type::TIMESTAMPTZ,
+        Type::UUID_ARRAY,
+        Type::INT8_ARRAY,
+    ],
+};
+/// The next tasks of one lane that nobody else is taking.
+static NEXT_OF_LANE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!(),
+        " FROM (SELECT * FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
+                ORDER BY priority DESC, runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t \
+          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+          ORDER BY t.priority DESC, t.runnable_at, t.id"
+    ),
+    types: &[Type::INT4, Type::INT8, Type::INT8],
+};
+/// Likewise of several lanes: the heads of all of them in order, and of these as many as are free.
+static NEXT_OF_LANES: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!(),
+        " FROM (SELECT t.* FROM \
+                (SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+                 (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
+                  WHERE w.lane = l.lane AND w.status = 1 \
+                  ORDER BY w.priority DESC, w.runnable_at, w.id LIMIT $4) head \
+                 ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) heads \
+                JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
+                ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
+                LIMIT $3 FOR UPDATE OF t SKIP LOCKED) t \
+          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+          ORDER BY t.priority DESC, t.runnable_at, t.id"
+    ),
+    types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
+};
+static NEXT_DUE: Sql = Sql {
+    text: "SELECT min(due.runnable_at) FROM unnest($1) l(lane) CROSS JOIN LATERAL \
+           (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \
+            ORDER BY runnable_at LIMIT 1) due",
+    types: &[Type::INT8_ARRAY],
+};
+
+/// How many more heads of lanes than wanted are looked at first: others may be taking some.
+const HEADS_MORE: usize = 64;
+
+/// What a claim has taken, and what has to be written for it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) claimed: Claimed,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) remember: Option<Call>,
+}
+
+/// Takes tasks, as they are in the transaction after `before` was sent, and writes them to `apply`.
+pub(crate) async fn claim(
+    session: &mut Session,
+    ns: i32,
+    claim: &Claim,
+    moment: &mut Revised<'_>,
+    before: Vec<Call>,
+    apply: &mut Apply,
+) -> Answer<Taken> {
+    let mut taken = Taken {
+        claimed: Claimed {
+            tasks: Vec::new(),
+            refused: Vec::new(),
+            next_due: None,
+        },
+        changes: Vec::new(),
+        remember: None,
+    };
+    match &claim.pick {
+        Pick::Ids(wanted) => {
+            let found = by_ids(session, ns, wanted, before).await?;
+            moment.above(session, &found).await?;
+            for id in wanted {
+                match found.get(id) {
+                    None => taken.refused(*id, NotFound::Task(*id).into()),
+                    Some(Err(what)) => taken.refused(*id, Error::Corrupt(what.clone().into())),
+                    Some(Ok(task)) => taken.take(task, claim, &moment.moment, apply)?,
+                }
+            }
+        }
+        Pick::Next { lanes, limit } => {
+            let found = next(session, ns, claim, (lanes, *limit), before).await?;
+            if let Some(remembered) = found.remembered {
+                taken.claimed.tasks = still_held(session, ns, remembered, claim).await?;
+                return Ok(taken);
+            }
+            let tasks = found.tasks.iter().map(|task| (task.id(), Ok(task.clone())));
+            moment.above(session, &tasks.collect()).await?;
+            for task in &found.tasks {
+                taken.take(task, claim, &moment.moment, apply)?;
+            }
+            taken.claimed.refused = found.refused;
+            if taken.claimed.tasks.len() < *limit {
+                taken.claimed.next_due = found.next_due;
+            }
+            if !taken.changes.is_empty() {
+                taken.remember = Some(remember(ns, claim, &taken.claimed.tasks, moment.moment.now));
+            }
+        }
+    }
+    Ok(taken)
+}
+
+impl Taken {
+    fn refused(&mut self, id: TaskId, error: Error) {
+        self.claimed.refused.push((id, error));
+    }
+
+    fn take(
+        &mut self,
+        before: &Arc<Task>,
+        claim: &Claim,
+        moment: &Moment<'_>,
+        apply: &mut Apply,
+    ) -> Answer<()> {
+        match task::claim(before, &claim.worker, claim.lease, moment) {
+            Err(error) => self.refused(before.id(), error),
+            Ok(Verdict::Unchanged) => self.claimed.tasks.push(before.as_ref().clone()),
+            Ok(Verdict::Changed(after, event)) => {
+                self.changes
+                    .push(Change::Task(TaskChange::new(&after, event)));
+                self.claimed.tasks.push(after.as_ref().clone());
+                apply.task(Some(before), Some(after.into()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a decision depends on, with a revision that is above those of all rows it is about.
+pub(crate) struct Revised<'a> {
+    pub(crate) moment: Moment<'a>,
+}
+
+impl Revised<'_> {
+    async fn above(
+        &mut self,
+        session: &mut Session,
+        tasks: &BTreeMap<TaskId, Result<Arc<Task>, String>>,
+    ) -> Answer<()> {
+        let newest = tasks.values().flatten().map(|task| task.revision).max();
+        if newest.is_some_and(|newest| newest >= self.moment.revision) {
+            self.moment.revision = Revision::new(session.fresh_revisions().await?);
+        }
+        Ok(())
+    }
+}
+
+/// Tasks by id, locked, each as it is or why it cannot be read. What has ended is there, too.
+async fn by_ids(
+    session: &mut Session,
+    ns: i32,
+    wanted: &[TaskId],
+    before: Vec<Call>,
+) -> Answer<BTreeMap<TaskId, Result<Arc<Task>, String>>> {
+    let mut sorted = wanted.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut found = BTreeMap::new();
+    let mut rows = Rows::default();
+    match load(session, ns, &sorted, before, &mut rows).await {
+        Ok(()) => {
+            for id in sorted {
+                if let Some(Some(task)) = rows.tasks.get(&id) {
+                    found.insert(id, Ok(task.clone()));
+                }
+            }
+        }
+        // One that cannot be read does not keep the others from being taken.
+        Err(Fault::Corrupt(_)) => {
+            for id in sorted {
+                let mut rows = Rows::default();
+                match load(session, ns, &[id], Vec::new(), &mut rows).await {
+                    Ok(()) => {
+                        if let Some(Some(task)) = rows.tasks.get(&id) {
+                            found.insert(id, Ok(task.clone()));
+                        }
+                    }
+                    Err(Fault::Corrupt(what)) => drop(found.insert(id, Err(what))),
+                    Err(fault) => return Err(fault),
+                }
+            }
+        }
+        Err(fault) => return Err(fault),
+    }
+    Ok(found)
+}
+
+async fn load(
+    session: &mut Session,
+    ns: i32,
+    wanted: &[TaskId],
+    before: Vec<Call>,
+    rows: &mut Rows,
+) -> Answer<()> {
+    let mut newest = Revision::ZERO;
+    let wanted = wanted
+        .iter()
+        .map(|id| plimsoll_core::decide::RowId::Task(*id));
+    let wanted = crate::load::Wanted::of(wanted.collect());
+    wanted
+        .load(session, ns, before, rows, &mut newest)
+        .await
+        .map(drop)
+}
+
+/// What is next in line.
+struct Next {
+    remembered: Option<Vec<(TaskId, Fence)>>,
+    tasks: Vec<Arc<Task>>,
+    refused: Vec<(TaskId, Error)>,
+    next_due: Option<Timestamp>,
+}
+
+async fn next(
+    session: &mut Session,
+    ns: i32,
+    claim: &Claim,
+    (lanes, limit): (&[Lane], usize),
+    mut calls: Vec<Call>,
+) -> Answer<Next> {
+    let mut numbers: Vec<i64> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let sent = calls.len();
+    let request = Id(claim.request.as_u128());
+    calls.push(Call::new(&REMEMBERED, params![ns, request]));
+    calls.push(Call::new(&NEXT_DUE, params![numbers.clone()]));
+    let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
+    calls.push(heads_of(ns, &numbers, wanted, heads));
+    let mut answers = session.run(&calls).await?.split_off(sent).into_iter();
+    let (remembered, due) = (answers.next(), answers.next());
+    let remembered = (remembered.iter().flatten().next())
+        .map(remembered_from)
+        .transpose()?;
+    let next_due = match due.iter().flatten().next() {
+        Some(row) => column::<Option<At>>(row, 0)?,
+        None => None,
+    };
+    let mut found = answers.next().unwrap_or_default();
+    let (mut tasks, mut refused);
+    loop {
+        (tasks, refused) = (Vec::new(), Vec::new());
+        for row in &found {
+            match task_from(row) {
+                Ok(task) => tasks.push(Arc::new(task)),
+                Err(Fault::Corrupt(what)) => {
+                    refused.push((column::<Id>(row, 0)?.task(), Error::Corrupt(what.into())));
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        // Tasks that cannot be read stay at the head of their lane, and others may be taking
+        // whatever is there: then look further.
+        let further = match (
+            tasks.len() < limit,
+            found.len() == wanted,
+            numbers.len() > 1,
+        ) {
+            (true, true, _) => true,
+            (true, false, true) => heads < limit.saturating_mul(64) + HEADS_MORE * 64,
+            (_, _, _) => false,
+        };
+        if remembered.is_some() || !further || (refused.is_empty() && found.is_empty()) {
+            break;
+        }
+        (wanted, heads) = (limit + refused.len(), heads.saturating_mul(8));
+        found = session
+            .run(&[heads_of(ns, &numbers, wanted, heads)])
+            .await?
+            .swap_remove(0);
+    }
+    tasks.truncate(limit);
+    Ok(Next {
+        remembered,
+        tasks,
+        refused,
+        // A task that waits for another one has no time of its own.
+        next_due: next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX),
+    })
+}
+
+fn heads_of(ns: i32, lanes: &[i64], wanted: usize, heads: usize) -> Call {
+    let (wanted, heads) = (signed(wanted as u64), signed(heads as u64));
+    match lanes {
+        [lane] => Call::new(&NEXT_OF_LANE, params![ns, *lane, wanted]),
+        _ => Call::new(&NEXT_OF_LANES, params![ns, lanes.to_vec(), wanted, heads]),
+    }
+}
+
+fn remembered_from(row: &Row) -> Answer<Vec<(TaskId, Fence)>> {
+    let tasks: Vec<Id> = column(row, 0)?;
+    let fences: Vec<i64> = column(row, 1)?;
+    (tasks.into_iter().zip(fences))
+        .map(|(task, fence)| Ok((task.task(), Fence::new(unsigned(fence)?))))
+        .collect()
+}
+
+fn remember(ns: i32, claim: &Claim, tasks: &[Task], now: Timestamp) -> Call {
+    let ids: Vec<_> = tasks.iter().map(|task| Id::from(task.id())).collect();
+    let fences: Vec<_> = tasks.iter().map(|task| signed(task.fence.get())).collect();
+    let request = Id(claim.request.as_u128());
+    Call::new(&REMEMBER, params![ns, request, At(now), ids, fences])
+}
+
+/// What a claim that was applied before still holds, in the order it was taken.
+async fn still_held(
+    session: &mut Session,
+    ns: i32,
+    taken: Vec<(TaskId, Fence)>,
+    claim: &Claim,
+) -> Answer<Vec<Task>> {
+    let wanted: Vec<TaskId> = taken.iter().map(|(id, _)| *id).collect();
+    let found = live(session, ns, &wanted, Vec::new()).await?;
+    let held = taken.into_iter().filter_map(|(task, fence)| {
+        let holder = Holder {
+            task,
+            worker: claim.worker.clone(),
+            fence,
+        };
+        let found = found.get(&task)?;
+        (found.holder() == Some(holder)).then(|| found.clone())
+    });
+    Ok(held.collect())
+}
+
+/// Tasks that have not ended and can be read, locked.
+async fn live(
+    session: &mut Session,
+    ns: i32,
+    wanted: &[TaskId],
+    mut calls: Vec<Call>,
+) -> Answer<BTreeMap<TaskId, Task>> {
+    calls.push(Call::new(&LIVE_TASKS, params![ns, ids(wanted)]));
+    let found = session.run(&calls).await?.pop().unwrap_or_default();
+    let mut tasks = BTreeMap::new();
+    for row in &found {
+        match task_from(row) {
+            Ok(task) => drop(tasks.insert(task.id(), task)),
+            Err(Fault::Corrupt(what)) => tracing::warn!(what, "a task cannot be read"),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(tasks)
+}
+
+/// Prolongs leases, as they are in the transaction after `before` was sent.
+pub(crate) async fn renew(
+    session: &mut Session,
+    ns: i32,
+    renew: &Renew,
+    now: Timestamp,
+    before: Vec<Call>,
+    apply: &mut Apply,
+) -> Answer<Vec<Renewal>> {
+    let mut wanted: Vec<TaskId> = renew.holders.iter().map(|holder| holder.task).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let tasks = live(session, ns, &wanted, before).await?;
+    let (mut renewals, mut renewed) = (Vec::new(), BTreeMap::new());
+    for holder in &renew.holders {
+        let task = tasks.get(&holder.task);
+        let renewal = task::renew(task, holder, renew.lease, now);
+        if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
+            && let Some(task) = task
+        {
+            renewed.insert(task.id(), (task, *until));
+        }
+        renewals.push(renewal);
+    }
+    let renewed: Vec<_> = renewed.into_values().collect();
+    apply.leases(&renewed);
+    Ok(renewals)
+}

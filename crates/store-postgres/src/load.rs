@@ -1,0 +1,294 @@
+//! Locks and reads the rows that commits need.
+//!
+//! Rows of one kind are locked in key order, the kinds one after another. A record that does not
+//! exist cannot be locked: its key is, so that what depends on its absence waits for who creates
+//! it. Other rows that do not exist need no lock: whoever creates one of the same key fails at its
+//! primary key, and is decided again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use plimsoll_core::decide::{RowId, Rows};
+use plimsoll_core::group::Group;
+use plimsoll_core::ids::Fingerprint;
+use plimsoll_core::store::Receipt;
+use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Position, Revision, TaskId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::codec::{Id, column, decode, unsigned};
+use crate::error::{Answer, Fault};
+use crate::record_row::{record_columns, record_from};
+use crate::session::{Call, Session, Sql, params};
+use crate::task_row::{done_columns, live_columns, task_from};
+
+static RECORDS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        record_columns!(),
+        " FROM plimsoll.records r WHERE r.ns = $1 AND r.key = ANY($2) ORDER BY r.key FOR UPDATE"
+    ),
+    types: &[Type::INT4, Type::TEXT_ARRAY],
+};
+static ABSENT: Sql = Sql {
+    text: "SELECT pg_advisory_xact_lock(key) FROM unnest($1) key",
+    types: &[Type::INT8_ARRAY],
+};
+static KEYS: Sql = Sql {
+    text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
+    types: &[Type::INT4, Type::TEXT_ARRAY],
+};
+pub(crate) static LIVE_TASKS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!(),
+        " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
+          WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t"
+    ),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+static DONE_TASKS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        done_columns!(),
+        " FROM plimsoll.specs s JOIN plimsoll.tasks_done d ON d.lane = s.lane AND d.id = s.id \
+          WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF d"
+    ),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+static SPECS: Sql = Sql {
+    text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+static GROUPS: Sql = Sql {
+    text: "SELECT id, body FROM plimsoll.groups WHERE ns = $1 AND id = ANY($2) ORDER BY id FOR UPDATE",
+    types: &[Type::INT4, Type::TEXT_ARRAY],
+};
+static COMMITS: Sql = Sql {
+    text: "SELECT id, receipt, position FROM plimsoll.commits WHERE ns = $1 AND id = ANY($2)",
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+
+/// Rows to be locked and read.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    records: Vec<Key>,
+    keys: Vec<IdempotencyKey>,
+    tasks: Vec<TaskId>,
+    groups: Vec<GroupId>,
+    commits: Vec<CommitId>,
+}
+
+impl Wanted {
+    /// These, in the order of their keys.
+    pub(crate) fn of(rows: BTreeSet<RowId>) -> Self {
+        let mut wanted = Self::default();
+        for row in rows {
+            match row {
+                RowId::Record(key) => wanted.records.push(key),
+                RowId::Key(key) => wanted.keys.push(key),
+                RowId::Task(id) => wanted.tasks.push(id),
+                RowId::Group(id) => wanted.groups.push(id),
+                RowId::Commit(id) => wanted.commits.push(id),
+            }
+        }
+        wanted
+    }
+
+    /// Whether there are records among them.
+    pub(crate) fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// Locks and reads them, after `before`, and answers what `before` was answered. `known` hears
+    /// of every revision.
+    pub(crate) async fn load(
+        self,
+        session: &mut Session,
+        ns: i32,
+        mut calls: Vec<Call>,
+        rows: &mut Rows,
+        newest: &mut Revision,
+    ) -> Answer<Vec<Vec<Row>>> {
+        let before = calls.len();
+        calls.extend(self.calls(ns));
+        let mut answers = session.run(&calls).await?;
+        let found = answers.split_off(before);
+        let absent = self.take(&found, rows, newest)?;
+        if !absent.is_empty() {
+            lock_absent(session, ns, absent, rows, newest).await?;
+        }
+        Ok(answers)
+    }
+
+    fn calls(&self, ns: i32) -> Vec<Call> {
+        let mut calls = Vec::new();
+        if !self.commits.is_empty() {
+            let ids: Vec<Id> = self.commits.iter().map(|id| Id(id.as_u128())).collect();
+            calls.push(Call::new(&COMMITS, params![ns, ids]));
+        }
+        if !self.records.is_empty() {
+            calls.push(Call::new(&RECORDS, params![ns, texts(&self.records)]));
+        }
+        if !self.keys.is_empty() {
+            calls.push(Call::new(&KEYS, params![ns, texts(&self.keys)]));
+        }
+        if !self.tasks.is_empty() {
+            for sql in [&LIVE_TASKS, &DONE_TASKS, &SPECS] {
+                calls.push(Call::new(sql, params![ns, ids(&self.tasks)]));
+            }
+        }
+        if !self.groups.is_empty() {
+            calls.push(Call::new(&GROUPS, params![ns, texts(&self.groups)]));
+        }
+        calls
+    }
+
+    /// Takes in what was found. Answers the records that do not exist.
+    fn take(self, found: &[Vec<Row>], rows: &mut Rows, newest: &mut Revision) -> Answer<Vec<Key>> {
+        let mut found = found.iter();
+        let mut next = || found.next().map(Vec::as_slice).unwrap_or_default();
+        if !self.commits.is_empty() {
+            take_commits(self.commits, next(), rows)?;
+        }
+        let absent = match self.records.is_empty() {
+            true => Vec::new(),
+            false => take_records(self.records, next(), rows, newest)?,
+        };
+        if !self.keys.is_empty() {
+            take_keys(self.keys, next(), rows)?;
+        }
+        if !self.tasks.is_empty() {
+            take_tasks(self.tasks, [next(), next(), next()], rows, newest)?;
+        }
+        if !self.groups.is_empty() {
+            take_groups(self.groups, next(), rows)?;
+        }
+        Ok(absent)
+    }
+}
+
+pub(crate) fn ids(tasks: &[TaskId]) -> Vec<Id> {
+    tasks.iter().map(|id| Id::from(*id)).collect()
+}
+
+fn texts<T: ToString>(keys: &[T]) -> Vec<String> {
+    keys.iter().map(T::to_string).collect()
+}
+
+/// Locks the keys of records that do not exist, and looks again.
+async fn lock_absent(
+    session: &mut Session,
+    ns: i32,
+    absent: Vec<Key>,
+    rows: &mut Rows,
+    newest: &mut Revision,
+) -> Answer<()> {
+    let mut locks: Vec<i64> = absent.iter().map(|key| lock_of(ns, key)).collect();
+    locks.sort_unstable();
+    let found = session
+        .run(&[
+            Call::new(&ABSENT, params![locks]),
+            Call::new(&RECORDS, params![ns, texts(&absent)]),
+        ])
+        .await?;
+    take_records(absent, &found[1], rows, newest).map(drop)
+}
+
+/// The advisory lock of a record's key.
+fn lock_of(ns: i32, key: &Key) -> i64 {
+    let text = format!("plimsoll record {ns} {key}");
+    (Fingerprint::of(text.as_bytes()).as_u128() >> 64) as i64
+}
+
+fn take_records(
+    wanted: Vec<Key>,
+    found: &[Row],
+    rows: &mut Rows,
+    newest: &mut Revision,
+) -> Answer<Vec<Key>> {
+    let mut absent: BTreeSet<Key> = wanted.into_iter().collect();
+    for row in found {
+        let record = record_from(row, 0)?;
+        *newest = record.revision.max(*newest);
+        absent.remove(&record.key);
+        rows.records.load(record.key.clone(), Some(record));
+    }
+    for key in &absent {
+        rows.records.load(key.clone(), None);
+    }
+    Ok(absent.into_iter().collect())
+}
+
+fn take_keys(wanted: Vec<IdempotencyKey>, found: &[Row], rows: &mut Rows) -> Answer<()> {
+    for key in wanted {
+        rows.keys.load(key, None);
+    }
+    for row in found {
+        let key = IdempotencyKey::new(column::<&str>(row, 0)?);
+        let key = key.map_err(|error| Fault::Corrupt(error.to_string()))?;
+        rows.keys.load(key, Some(column::<Id>(row, 1)?.task()));
+    }
+    Ok(())
+}
+
+fn take_tasks(
+    wanted: Vec<TaskId>,
+    [live, done, specs]: [&[Row]; 3],
+    rows: &mut Rows,
+    newest: &mut Revision,
+) -> Answer<()> {
+    for id in wanted {
+        rows.tasks.load(id, None);
+    }
+    let mut states = 0;
+    for row in live.iter().chain(done) {
+        let task = task_from(row)?;
+        *newest = task.revision.max(*newest);
+        rows.tasks.load(task.id(), Some(Arc::new(task)));
+        states += 1;
+    }
+    // A task that came back to life between the two looks was seen by neither, one that was
+    // created between them has only been seen by the last.
+    match states == specs.len() {
+        true => Ok(()),
+        false => Err(Fault::Moved),
+    }
+}
+
+fn take_groups(wanted: Vec<GroupId>, found: &[Row], rows: &mut Rows) -> Answer<()> {
+    for id in wanted {
+        rows.groups.load(id, None);
+    }
+    for row in found {
+        let group = group_from(row, 0)?;
+        rows.groups.load(group.id.clone(), Some(group));
+    }
+    Ok(())
+}
+
+/// The group in the columns `id` and `body`, which begin at `first`.
+pub(crate) fn group_from(row: &Row, first: usize) -> Answer<Group> {
+    let id: &str = column(row, first)?;
+    decode(&format!("group {id}"), column(row, first + 1)?)
+}
+
+fn take_commits(wanted: Vec<CommitId>, found: &[Row], rows: &mut Rows) -> Answer<()> {
+    for id in wanted {
+        rows.commits.load(id, None);
+    }
+    for row in found {
+        let id = CommitId::from_u128(column::<Id>(row, 0)?.0);
+        let receipt: Receipt = decode(&format!("receipt of commit {id}"), column(row, 1)?)?;
+        let position: Option<i64> = column(row, 2)?;
+        let position = position.map(unsigned).transpose()?.map(Position::new);
+        rows.commits.load(
+            id,
+            Some(Receipt {
+                position,
+                ..receipt
+            }),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,567 @@
+//! One call that writes: commits, renewals and a claim in one transaction.
+//!
+//! First it is assumed that tasks to be submitted are new, so that nothing has to be read for
+//! them. If that turns out wrong, or somebody else was faster, everything is read and decided
+//! again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::change::Change;
+use plimsoll_core::clock::Clock;
+use plimsoll_core::decide::{self, Moment, RowId, Rows};
+use plimsoll_core::error::Applied;
+use plimsoll_core::store::Renewal;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Write};
+use plimsoll_core::wake::Wake;
+use plimsoll_core::{Error, Limits, Position, Result, Revision, TaskId, Timestamp};
+use tokio_postgres::types::Type;
+
+use crate::apply::Apply;
+use crate::claim::{self, Revised};
+use crate::codec::{At, Id, column, encode, unsigned};
+use crate::error::{Answer, Fault};
+use crate::indexes::{self, Known};
+use crate::load::Wanted;
+use crate::pool::Pool;
+use crate::session::{BEGIN, COMMIT, Call, Session, Sql, params};
+
+static APPEND: Sql = Sql {
+    text: "SELECT plimsoll.append($1, $2, $3)",
+    types: &[Type::INT4, Type::TIMESTAMPTZ, Type::BYTEA],
+};
+/// Receipts, with the position that this transaction has taken.
+static REMEMBER: Sql = Sql {
+    text: "INSERT INTO plimsoll.commits SELECT $1, u.id, $2, \
+           CASE WHEN u.told THEN currval('plimsoll.positions') END, u.receipt \
+           FROM unnest($3, $4, $5) u(id, told, receipt)",
+    types: &[
+        Type::INT4,
+        Type::TIMESTAMPTZ,
+        Type::UUID_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+
+/// How many commits a transaction has at most: as many as there are revisions for it, less one for
+/// a claim.
+const COMMITS_MAX: usize = 1_000;
+/// About how many bytes they carry: an entry of the history holds them all.
+const COMMITS_BYTES_MAX: usize = 1024 * 1024;
+/// How often a transaction is tried again because somebody else was faster.
+const TRIES: usize = 100;
+/// How often with another connection.
+const RECONNECTS: usize = 8;
+
+/// What a call is about.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) ns: i32,
+    pub(crate) limits: &'a Limits,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+/// What becomes one transaction.
+#[derive(Debug, Default)]
+struct Part {
+    commits: Vec<Commit>,
+    renew: Option<Renew>,
+    claim: Option<Claim>,
+}
+
+/// What a transaction came to.
+#[derive(Debug, Default)]
+struct Done {
+    receipts: Vec<Result<Receipt>>,
+    renewals: Option<Vec<Renewal>>,
+    claimed: Option<Claimed>,
+    wake: Wake,
+}
+
+/// Why a transaction failed, and whether it may have happened all the same.
+type Failed = (Fault, Applied);
+
+/// Carries out an exchange.
+pub(crate) async fn exchange(
+    pool: &Pool,
+    about: About<'_>,
+    exchange: Exchange,
+) -> Result<(Exchanged, Wake)> {
+    let mut answer = Exchanged {
+        commits: Vec::with_capacity(exchange.commits.len()),
+        renewals: None,
+        claimed: None,
+    };
+    let mut last = Part::default();
+    let (renew, claim) = (exchange.renew, exchange.claim);
+    match renew.as_ref().map(|renew| renew.check(about.limits)) {
+        Some(Err(invalid)) => answer.renewals = Some(Err(invalid.into())),
+        Some(Ok(())) | None => last.renew = renew,
+    }
+    match claim.as_ref().map(|claim| claim.check(about.limits)) {
+        Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
+        Some(Ok(())) | None => last.claim = claim,
+    }
+    let mut wake = Wake::default();
+    let (mut valid, mut places) = (Vec::new(), Vec::new());
+    for (place, commit) in exchange.commits.into_iter().enumerate() {
+        match commit.check(about.limits) {
+            Ok(()) => {
+                answer.commits.push(Err(Error::Closed));
+                places.push(place);
+                valid.push(commit);
+            }
+            Err(invalid) => answer.commits.push(Err(invalid.into())),
+        }
+    }
+    let mut parts = cut(valid);
+    match parts.last_mut() {
+        Some(part) => (part.renew, part.claim) = (last.renew, last.claim),
+        None => parts.push(last),
+    }
+    let alone = parts.len() == 1;
+    let mut places = places.into_iter();
+    for part in parts {
+        let (count, renews, claims) = (
+            part.commits.len(),
+            part.renew.is_some(),
+            part.claim.is_some(),
+        );
+        match carry_out(pool, about, part).await {
+            Ok(done) => {
+                wake.absorb(&done.wake);
+                for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
+                    answer.commits[place] = receipt;
+                }
+                answer.renewals = answer.renewals.or(done.renewals.map(Ok));
+                answer.claimed = answer.claimed.or(done.claimed.map(Ok));
+            }
+            Err((fault, applied)) => {
+                let error = fault.into_error(applied);
+                if alone {
+                    return Err(error);
+                }
+                for place in places.by_ref().take(count) {
+                    answer.commits[place] = Err(error.clone());
+                }
+                answer.renewals = answer.renewals.or(renews.then(|| Err(error.clone())));
+                answer.claimed = answer.claimed.or(claims.then(|| Err(error.clone())));
+            }
+        }
+    }
+    Ok((answer, wake))
+}
+
+/// Cuts commits into transactions that hold nobody up for long.
+fn cut(commits: Vec<Commit>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut bytes = 0;
+    for commit in commits {
+        let size = commit.size();
+        match parts.last_mut() {
+            Some(part) if part.commits.len() < COMMITS_MAX && bytes + size <= COMMITS_BYTES_MAX => {
+                part.commits.push(commit);
+                bytes += size;
+            }
+            _ => {
+                bytes = size;
+                parts.push(Part {
+                    commits: vec![commit],
+                    ..Part::default()
+                });
+            }
+        }
+    }
+    parts
+}
+
+/// Carries out a part, and tries again as long as that is of use.
+async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+    let mut cautious = false;
+    let (mut tries, mut reconnects) = (0, 0);
+    loop {
+        let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
+        let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
+        let (fault, applied) = match attempt(session, about, &part, cautious).await {
+            Ok(done) => return Ok(done),
+            Err(failed) => failed,
+        };
+        session.roll_back().await;
+        match fault {
+            Fault::Moved if tries < TRIES => tries += 1,
+            Fault::Busy | Fault::Corrupt(_) if part.commits.len() > 1 => {
+                drop(pooled);
+                return Box::pin(one_by_one(pool, about, part)).await;
+            }
+            Fault::Corrupt(what) if part.commits.len() == 1 => {
+                let error = Error::Corrupt(what.into());
+                let rest = Part {
+                    commits: Vec::new(),
+                    ..part
+                };
+                drop(pooled);
+                let mut done = Box::pin(carry_out(pool, about, rest)).await?;
+                done.receipts = vec![Err(error)];
+                return Ok(done);
+            }
+            fault
+                if applied == Applied::No
+                    && (fault.breaks_connection() || fault.is_stale())
+                    && reconnects < RECONNECTS =>
+            {
+                reconnects += 1;
+            }
+            fault => return Err((fault, applied)),
+        }
+        cautious = true;
+    }
+}
+
+/// Carries out each commit by itself: one that cannot be does not keep the others waiting.
+async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+    let mut all = Done::default();
+    for commit in part.commits {
+        let one = Part {
+            commits: vec![commit],
+            ..Part::default()
+        };
+        match carry_out(pool, about, one).await {
+            Ok(done) => {
+                all.wake.absorb(&done.wake);
+                all.receipts.extend(done.receipts);
+            }
+            Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
+        }
+    }
+    let rest = Part {
+        commits: Vec::new(),
+        renew: part.renew,
+        claim: part.claim,
+    };
+    let done = carry_out(pool, about, rest).await?;
+    all.wake.absorb(&done.wake);
+    Ok(Done {
+        receipts: all.receipts,
+        wake: all.wake,
+        ..done
+    })
+}
+
+/// Tasks that can be assumed to be new: named by one submit alone, which needs no other row to be
+/// read. For all others, reading them costs no further turn.
+fn new_tasks(commits: &[Commit]) -> BTreeSet<TaskId> {
+    let mut named: BTreeMap<TaskId, usize> = BTreeMap::new();
+    let mut new = BTreeSet::new();
+    for commit in commits {
+        for id in task_ids(commit) {
+            *named.entry(id).or_default() += 1;
+        }
+        for write in &commit.writes {
+            if let Write::Submit(task) = write
+                && task.key.is_none()
+                && task.group.is_none()
+            {
+                new.insert(task.id);
+            }
+        }
+    }
+    new.retain(|id| named.get(id) == Some(&1));
+    new
+}
+
+/// The tasks that a commit names, as often as it does.
+fn task_ids(commit: &Commit) -> impl Iterator<Item = TaskId> {
+    let guards = commit
+        .guards
+        .iter()
+        .map(|guard| Commit::new().guard(guard.clone()));
+    let writes = commit.writes.iter().map(|write| Commit::of(write.clone()));
+    guards
+        .chain(writes)
+        .flat_map(|one| decide::footprint(&one))
+        .filter_map(|row| match row {
+            RowId::Task(id) => Some(id),
+            _ => None,
+        })
+}
+
+/// Decided commits, before they are written.
+struct Decided {
+    applied: Vec<Result<decide::Applied>>,
+    rows: Rows,
+    indexes: Vec<Known>,
+}
+
+/// One try, in one transaction. Whatever fails before `COMMIT` is sent has not happened.
+async fn attempt(
+    session: &mut Session,
+    about: About<'_>,
+    part: &Part,
+    cautious: bool,
+) -> Result<Done, Failed> {
+    let untouched = |fault: Fault| (fault, Applied::No);
+    let now = about.clock.now();
+    let mut begin = vec![Call::from(&BEGIN)];
+    let first = session.revisions().await.map_err(untouched)?;
+    let mut moment = Moment {
+        now,
+        revision: Revision::new(first),
+        limits: about.limits,
+    };
+    let decided = decide(
+        session,
+        about.ns,
+        &part.commits,
+        &mut moment,
+        cautious,
+        &mut begin,
+    );
+    let decided = decided.await.map_err(untouched)?;
+    let mut writing = Writing::new(about.ns);
+    let mut done = Done::default();
+    let receipts = writing.commits(decided, &part.commits).map_err(untouched)?;
+    let count = u64::try_from(part.commits.len()).unwrap_or(u64::MAX);
+    moment.revision = Revision::new(moment.revision.get().saturating_add(count));
+    let mut calls = begin;
+    if let Some(renew) = &part.renew {
+        calls.extend(writing.flush().map_err(untouched)?);
+        let sent = std::mem::take(&mut calls);
+        let renewals = claim::renew(session, about.ns, renew, now, sent, &mut writing.apply);
+        done.renewals = Some(renewals.await.map_err(untouched)?);
+    }
+    let mut remember = None;
+    if let Some(claim) = &part.claim {
+        calls.extend(writing.flush().map_err(untouched)?);
+        let sent = std::mem::take(&mut calls);
+        let mut revised = Revised { moment };
+        let taken = claim::claim(
+            session,
+            about.ns,
+            claim,
+            &mut revised,
+            sent,
+            &mut writing.apply,
+        );
+        let taken = taken.await.map_err(untouched)?;
+        writing.changes.extend(taken.changes);
+        remember = taken.remember;
+        done.claimed = Some(taken.claimed);
+    }
+    calls.extend(writing.flush().map_err(untouched)?);
+    calls.extend(remember);
+    done.wake = writing.wake();
+    let position = writing.finish(session, calls, now).await?;
+    done.receipts = (receipts.into_iter())
+        .map(|receipt| receipt.map(|draft| draft.with(position)))
+        .collect();
+    tell_repeats(&mut done.receipts, &writing.repeats);
+    Ok(done)
+}
+
+/// A commit that repeats one of the same call has its position.
+fn tell_repeats(receipts: &mut [Result<Receipt>], repeats: &[(usize, usize)]) {
+    for (place, first) in repeats {
+        let position = match receipts.get(*first) {
+            Some(Ok(receipt)) => receipt.position,
+            Some(Err(_)) | None => None,
+        };
+        if let Some(Ok(receipt)) = receipts.get_mut(*place) {
+            receipt.position = position;
+        }
+    }
+}
+
+/// Locks and reads what commits need, and decides them. What is left of `begin` was not sent.
+async fn decide(
+    session: &mut Session,
+    ns: i32,
+    commits: &[Commit],
+    moment: &mut Moment<'_>,
+    cautious: bool,
+    begin: &mut Vec<Call>,
+) -> Answer<Decided> {
+    let mut rows = Rows::default();
+    let mut newest = Revision::ZERO;
+    let mut indexes: Option<Vec<Known>> = None;
+    let assumed = match cautious {
+        true => BTreeSet::new(),
+        false => new_tasks(commits),
+    };
+    for id in &assumed {
+        rows.tasks.load(*id, None);
+    }
+    let applied = loop {
+        if newest >= moment.revision {
+            moment.revision = Revision::new(session.fresh_revisions().await?);
+        }
+        match decide::batch(commits, &mut rows, *moment) {
+            Ok(applied) => break applied,
+            Err(missing) => {
+                let wanted = Wanted::of(missing);
+                let mut calls = std::mem::take(begin);
+                let looks_for_indexes = wanted.has_records() && indexes.is_none();
+                if looks_for_indexes {
+                    calls.extend(indexes::calls(ns));
+                }
+                let mut before = wanted
+                    .load(session, ns, calls, &mut rows, &mut newest)
+                    .await?;
+                if looks_for_indexes {
+                    indexes = Some(indexes::known_from(&before.pop().unwrap_or_default())?);
+                }
+            }
+        }
+    };
+    if !all_created(&applied, &assumed) {
+        // Perhaps because one of them was there: read it.
+        return Err(Fault::Moved);
+    }
+    Ok(Decided {
+        applied,
+        rows,
+        indexes: indexes.unwrap_or_default(),
+    })
+}
+
+/// Whether all these tasks were created, so that writing them finds out if they were there.
+fn all_created(applied: &[Result<decide::Applied>], assumed: &BTreeSet<TaskId>) -> bool {
+    let changes = applied
+        .iter()
+        .flatten()
+        .flat_map(|applied| &applied.changes);
+    let created: BTreeSet<TaskId> = changes
+        .filter_map(|change| match change {
+            Change::Task(task) => Some(task.id),
+            _ => None,
+        })
+        .collect();
+    assumed.is_subset(&created)
+}
+
+/// A receipt that has no position yet.
+struct Draft {
+    receipt: Receipt,
+    told: bool,
+}
+
+impl Draft {
+    fn with(self, position: Option<Position>) -> Receipt {
+        match self.told {
+            true => Receipt {
+                position,
+                ..self.receipt
+            },
+            false => self.receipt,
+        }
+    }
+}
+
+/// What a transaction is going to write.
+struct Writing {
+    ns: i32,
+    apply: Apply,
+    changes: Vec<Change>,
+    /// Commits that repeat others of the same call.
+    repeats: Vec<(usize, usize)>,
+    /// Receipts to be remembered: id, whether there is history, body.
+    remember: (Vec<Id>, Vec<bool>, Vec<Vec<u8>>),
+    logs: bool,
+}
+
+impl Writing {
+    fn new(ns: i32) -> Self {
+        Self {
+            ns,
+            apply: Apply::new(ns),
+            changes: Vec::new(),
+            repeats: Vec::new(),
+            remember: Default::default(),
+            logs: false,
+        }
+    }
+
+    /// Takes in what commits came to.
+    fn commits(&mut self, decided: Decided, commits: &[Commit]) -> Answer<Vec<Result<Draft>>> {
+        let mut drafts = Vec::with_capacity(commits.len());
+        let mut lines = Vec::new();
+        for (place, (applied, commit)) in decided.applied.into_iter().zip(commits).enumerate() {
+            let applied = match applied {
+                Ok(applied) => applied,
+                Err(error) => {
+                    drafts.push(Err(error));
+                    continue;
+                }
+            };
+            self.repeats
+                .extend(applied.repeats.map(|first| (place, first)));
+            let told = !applied.changes.is_empty();
+            if let (Some(id), false) = (commit.id, applied.receipt.repeated) {
+                self.remember.0.push(Id(id.as_u128()));
+                self.remember.1.push(told);
+                self.remember.2.push(encode(&applied.receipt)?);
+            }
+            self.changes.extend(applied.changes);
+            lines.extend(applied.lines);
+            drafts.push(Ok(Draft {
+                receipt: applied.receipt,
+                told,
+            }));
+        }
+        self.logs = !lines.is_empty();
+        self.apply.rows(decided.rows, &decided.indexes)?;
+        self.apply.lines(&lines)?;
+        Ok(drafts)
+    }
+
+    /// The statements for what was taken in since the last time.
+    fn flush(&mut self) -> Answer<Vec<Call>> {
+        std::mem::replace(&mut self.apply, Apply::new(self.ns)).calls()
+    }
+
+    fn wake(&self) -> Wake {
+        let mut wake = Wake::of(&self.changes);
+        wake.logs = self.logs;
+        wake
+    }
+
+    /// Writes everything and commits. Answers the position of the entry, if there is one.
+    async fn finish(
+        &mut self,
+        session: &mut Session,
+        mut calls: Vec<Call>,
+        now: Timestamp,
+    ) -> Result<Option<Position>, Failed> {
+        let untouched = |fault| (fault, Applied::No);
+        let mut appended = None;
+        if !self.changes.is_empty() {
+            let entry = encode(&self.changes).map_err(untouched)?;
+            appended = Some(calls.len());
+            calls.push(Call::new(&APPEND, params![self.ns, At(now), entry]));
+        }
+        let (ids, told, receipts) = std::mem::take(&mut self.remember);
+        if !ids.is_empty() {
+            calls.push(Call::new(
+                &REMEMBER,
+                params![self.ns, At(now), ids, told, receipts],
+            ));
+        }
+        // Nothing was read or locked, and there is nothing to write.
+        let idle = calls.iter().all(Call::begins);
+        if idle && !session.is_open() {
+            return Ok(None);
+        }
+        calls.push((&COMMIT).into());
+        let answers = session.commit(calls).await?;
+        match appended {
+            None => Ok(None),
+            Some(place) => {
+                let row = answers.get(place).and_then(|rows| rows.first());
+                let row = row.ok_or((Fault::Corrupt("no position".into()), Applied::Unknown))?;
+                let position: i64 = column(row, 0).map_err(|fault| (fault, Applied::Unknown))?;
+                let position = unsigned(position).map_err(|fault| (fault, Applied::Unknown))?;
+                Ok(Some(Position::new(position)))
+            }
+        }
+    }
+}
