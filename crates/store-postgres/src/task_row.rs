@@ -19,15 +19,34 @@ use tokio_postgres::Row;
 use crate::codec::{At, Id, Json, column, decode, encode, status_from, unsigned};
 use crate::error::{Answer, Fault};
 
+/// The columns of `s`, which is `specs`. Who only wants to know whether a task can be read has
+/// another payload sent.
+macro_rules! spec_columns {
+    ($payload:literal) => {
+        concat!(
+            "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, ",
+            $payload,
+            ", s.key, s.\"group\", s.owner, s.labels, s.trace, s.max_attempts, \
+              s.attempt_timeout_us, s.more"
+        )
+    };
+}
+pub(crate) use spec_columns;
+
 /// The columns that [`task_from`] reads, of a task that has not ended: `s` is `specs`, `t` `tasks`.
 /// Both lists have the same order.
 macro_rules! live_columns {
     () => {
-        "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, s.payload, s.key, s.\"group\", \
-         s.owner, s.labels, s.trace, s.max_attempts, s.attempt_timeout_us, s.more, t.status, \
-         t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, t.attempts, t.failures, \
-         t.started_at, t.claimed_at, t.stage, t.progress, t.more, t.until, t.deadline, \
-         t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, NULL::text"
+        $crate::task_row::live_columns!("s.payload")
+    };
+    ($payload:literal) => {
+        concat!(
+            $crate::task_row::spec_columns!($payload),
+            ", t.status, t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, \
+              t.attempts, t.failures, t.started_at, t.claimed_at, t.stage, t.progress, t.more, \
+              t.until, t.deadline, t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, \
+              NULL::text"
+        )
     };
 }
 pub(crate) use live_columns;
@@ -35,11 +54,17 @@ pub(crate) use live_columns;
 /// Likewise, of one that has ended: `d` is `tasks_done`.
 macro_rules! done_columns {
     () => {
-        "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, s.payload, s.key, s.\"group\", \
-         s.owner, s.labels, s.trace, s.max_attempts, s.attempt_timeout_us, s.more, d.status, \
-         d.priority, d.runnable_at, d.modified_at, d.revision, d.fence, d.attempts, d.failures, \
-         d.started_at, d.claimed_at, d.stage, d.progress, d.more, NULL::timestamptz, \
-         NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, d.result, d.reason"
+        $crate::task_row::done_columns!("s.payload", "d.result")
+    };
+    ($payload:literal, $result:literal) => {
+        concat!(
+            $crate::task_row::spec_columns!($payload),
+            ", d.status, d.priority, d.runnable_at, d.modified_at, d.revision, d.fence, \
+              d.attempts, d.failures, d.started_at, d.claimed_at, d.stage, d.progress, d.more, \
+              NULL::timestamptz, NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, ",
+            $result,
+            ", d.reason"
+        )
     };
 }
 pub(crate) use done_columns;

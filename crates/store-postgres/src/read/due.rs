@@ -1,0 +1,167 @@
+//! What time has made ready for a decision.
+
+use plimsoll_core::limits::ROWS_EXAMINED_MAX;
+use plimsoll_core::store::DueNow;
+use plimsoll_core::{Fence, Key, TaskId, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::task_at;
+use crate::codec::{At, Id, column, unsigned};
+use crate::error::{Answer, Fault};
+use crate::record_row::{record_columns, record_from};
+use crate::session::{Call, Session, Sql, params};
+use crate::task_row::{TASK_COLUMNS, live_columns};
+
+const OVERDUE: &[Type] = &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8];
+
+/// Scheduled tasks that are due. Inputs of this and the next two: namespace, now, how many.
+pub(crate) static SCHEDULED: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!("''::bytea"),
+        ", t.id FROM (SELECT * FROM plimsoll.tasks WHERE ns = $1 AND status = 0 \
+         AND runnable_at <= $2 ORDER BY runnable_at LIMIT $3) t \
+         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY t.runnable_at"
+    ),
+    types: OVERDUE,
+};
+pub(crate) static EXPIRED: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!("''::bytea"),
+        ", t.id, t.fence FROM (SELECT * FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
+         AND until <= $2 ORDER BY until LIMIT $3) t \
+         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY t.until"
+    ),
+    types: OVERDUE,
+};
+pub(crate) static RECORDS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        record_columns!(),
+        " FROM plimsoll.records r WHERE r.ns = $1 AND r.expires_at IS NOT NULL \
+         AND r.expires_at <= $2 ORDER BY r.expires_at LIMIT $3"
+    ),
+    types: OVERDUE,
+};
+/// When the next of each kind is due.
+pub(crate) static NEXT: Sql = Sql {
+    text: "SELECT least(\
+           (SELECT runnable_at FROM plimsoll.tasks WHERE ns = $1 AND status = 0 \
+            AND runnable_at > $2 ORDER BY runnable_at LIMIT 1), \
+           (SELECT until FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
+            AND until > $2 ORDER BY until LIMIT 1), \
+           (SELECT expires_at FROM plimsoll.records WHERE ns = $1 AND expires_at IS NOT NULL \
+            AND expires_at > $2 ORDER BY expires_at LIMIT 1))",
+    types: &[Type::INT4, Type::TIMESTAMPTZ],
+};
+
+/// What is overdue. Tasks and records that cannot be read come last, and only as far as the limit
+/// leaves room for them: nobody can decide about them, and they must not stand before others.
+pub(crate) async fn due(
+    session: &mut Session,
+    ns: i32,
+    limit: usize,
+    now: Timestamp,
+) -> Answer<DueNow> {
+    // One more tells whether there are more.
+    let mut rows = limit.saturating_add(1);
+    loop {
+        let of = |sql| Call::new(sql, params![ns, At(now), rows as i64]);
+        let next = Call::new(&NEXT, params![ns, At(now)]);
+        let calls = [of(&SCHEDULED), of(&EXPIRED), of(&RECORDS), next];
+        let found = session.run(&calls).await?;
+        let scheduled = overdue(&found[0], rows, limit, task_id, is_task)?;
+        let expired = overdue(&found[1], rows, limit, attempt, is_task)?;
+        let records = overdue(&found[2], rows, limit, record_key, |row| {
+            record_from(row, 0).map(drop)
+        })?;
+        // So many rows that cannot be read end the search that it does not take for ever.
+        let hidden = scheduled.hides || expired.hides || records.hides;
+        if hidden && rows < limit.saturating_add(ROWS_EXAMINED_MAX) {
+            rows = rows
+                .saturating_mul(4)
+                .min(limit.saturating_add(ROWS_EXAMINED_MAX));
+            continue;
+        }
+        let nothing = scheduled.readable + expired.readable + records.readable == 0;
+        let next: Option<At> = column(&found[3][0], 0)?;
+        let next = next.filter(|_| nothing).map(|at| at.0);
+        return Ok(DueNow {
+            more: scheduled.more || expired.more || records.more,
+            scheduled: scheduled.rows,
+            expired: expired.rows,
+            records: records.rows,
+            groups: Vec::new(),
+            // What waits for something else has no time of its own.
+            next: next.filter(|at| *at < Timestamp::MAX),
+        });
+    }
+}
+
+/// The rows of an index by time that are overdue.
+struct Overdue<T> {
+    rows: Vec<T>,
+    /// How many of these can be read: the first ones.
+    readable: usize,
+    more: bool,
+    /// Whether rows that cannot be read stand before others.
+    hides: bool,
+}
+
+/// Sorts out what was found, of which `asked` were asked for. `name` says what a row is, and `read`
+/// if it can be read.
+fn overdue<T>(
+    found: &[Row],
+    asked: usize,
+    limit: usize,
+    name: impl Fn(&Row) -> Answer<T>,
+    read: impl Fn(&Row) -> Answer<()>,
+) -> Answer<Overdue<T>> {
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    for row in found {
+        match read(row) {
+            Ok(()) => rows.push(name(row)?),
+            Err(Fault::Corrupt(what)) => {
+                tracing::warn!(what, "what is due cannot be read");
+                unreadable.push(name(row)?);
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let readable = rows.len();
+    rows.extend(unreadable);
+    rows.truncate(limit);
+    Ok(Overdue {
+        rows,
+        readable,
+        more,
+        hides: found.len() == asked && !more,
+    })
+}
+
+fn is_task(row: &Row) -> Answer<()> {
+    match task_at(row)? {
+        Some(_) => Ok(()),
+        None => {
+            let id = column::<Id>(row, TASK_COLUMNS)?.task();
+            Err(Fault::Corrupt(format!("task {id} has no spec")))
+        }
+    }
+}
+
+fn task_id(row: &Row) -> Answer<TaskId> {
+    Ok(column::<Id>(row, TASK_COLUMNS)?.task())
+}
+
+fn attempt(row: &Row) -> Answer<(TaskId, Fence)> {
+    let fence = Fence::new(unsigned(column(row, TASK_COLUMNS + 1)?)?);
+    Ok((task_id(row)?, fence))
+}
+
+fn record_key(row: &Row) -> Answer<Key> {
+    Key::new(column::<&str>(row, 0)?).map_err(|error| Fault::Corrupt(error.to_string()))
+}
