@@ -249,10 +249,10 @@ CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW
     EXECUTE FUNCTION plimsoll.refuse_to_fall();
 
 -- Fails the transaction unless as many rows were found as must have been: somebody else was faster.
-CREATE FUNCTION plimsoll.expect(found bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION plimsoll.expect(got bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    IF found <> wanted THEN
-        RAISE EXCEPTION 'rows have changed: found % of %', found, wanted USING ERRCODE = 'PLM01';
+    IF got <> wanted THEN
+        RAISE EXCEPTION 'rows have changed: found % of %', got, wanted USING ERRCODE = 'PLM01';
     END IF;
     RETURN true;
 END
