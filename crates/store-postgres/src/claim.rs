@@ -391,10 +391,17 @@ pub(crate) async fn renew(
     let mut wanted: Vec<TaskId> = renew.holders.iter().map(|holder| holder.task).collect();
     wanted.sort_unstable();
     wanted.dedup();
-    let tasks = live(session, ns, &wanted, before).await?;
+    let tasks = by_ids(session, ns, &wanted, before).await?;
     let (mut renewals, mut renewed) = (Vec::new(), BTreeMap::new());
     for holder in &renew.holders {
-        let task = tasks.get(&holder.task);
+        let task = match tasks.get(&holder.task) {
+            Some(Ok(task)) => Some(task.as_ref()),
+            Some(Err(what)) => {
+                tracing::warn!(what, "a task cannot be read");
+                None
+            }
+            None => None,
+        };
         let renewal = task::renew(task, holder, renew.lease, now);
         if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
             && let Some(task) = task

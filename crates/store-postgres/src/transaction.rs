@@ -51,6 +51,8 @@ const COMMITS_MAX: usize = 1_000;
 const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 /// How often a transaction is tried again because somebody else was faster.
 const TRIES: usize = 100;
+/// How often one commit waits for rows that somebody else has locked.
+const WAITS: usize = 5;
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -179,7 +181,7 @@ fn cut(commits: Vec<Commit>) -> Vec<Part> {
 /// Carries out a part, and tries again as long as that is of use.
 async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
     let mut cautious = false;
-    let (mut tries, mut reconnects) = (0, 0);
+    let (mut tries, mut waits, mut reconnects) = (0, 0, 0);
     loop {
         let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
         let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
@@ -190,6 +192,7 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
         session.roll_back().await;
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
+            Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
             Fault::Busy | Fault::Corrupt(_) if part.commits.len() > 1 => {
                 drop(pooled);
                 return Box::pin(one_by_one(pool, about, part)).await;

@@ -27,6 +27,11 @@ pub(crate) static HORIZON: Sql = Sql {
     text: "SELECT upto, newest FROM plimsoll.horizon($1)",
     types: &[Type::INT4],
 };
+/// The position of the newest entry that has committed.
+pub(crate) static NEWEST: Sql = Sql {
+    text: "SELECT position FROM plimsoll.changes WHERE ns = $1 ORDER BY position DESC LIMIT 1",
+    types: &[Type::INT4],
+};
 /// Entries after a position, and up to where the history is gone, in one snapshot. Inputs:
 /// namespace, position, how many.
 pub(crate) static ENTRIES: Sql = Sql {
@@ -110,14 +115,20 @@ pub(crate) async fn changes(
     };
     let mut chunk = Chunk::first(changes.limit);
     let horizon = Call::new(&HORIZON, params![ns]);
-    let mut found = session.run(&[horizon, entries(ns, after, &chunk)]).await?;
-    let upto: i64 = column(&found[0][0], 0)?;
-    let newest: i64 = column(&found[0][0], 1)?;
-    let mut found = found.swap_remove(1);
+    let newest = Call::new(&NEWEST, params![ns]);
+    let answers = session
+        .run(&[horizon, newest, entries(ns, after, &chunk)])
+        .await?;
+    let upto: i64 = column(&answers[0][0], 0)?;
+    let newest: i64 = (answers[1].first()).map_or(Ok(0), |row| column(row, 0))?;
+    let mut found = answers.into_iter().nth(2).unwrap_or_default();
     let compacted = compacted(&found)?;
+    let newest = newest.max(compacted);
     let start = match changes.start {
         Start::Oldest => compacted,
-        Start::Newest => return Ok(Reading::new(changes, upto)?.page),
+        Start::Newest => {
+            return Ok(Reading::new(changes, newest.min(upto.max(compacted)))?.page);
+        }
         Start::After(_) if !(compacted..=newest).contains(&after) => {
             let oldest = Position::new(unsigned(compacted)?);
             return Err(Error::from(NotFound::History { oldest }).into());
