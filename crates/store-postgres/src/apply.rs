@@ -317,6 +317,8 @@ pub(crate) struct Apply {
     insert_done: Done,
     counts: BTreeMap<(Lane, Status), i64>,
     others: Vec<Call>,
+    /// Tasks as they are written; `None`: removed.
+    pub(crate) written: Vec<(TaskId, Option<Arc<Task>>)>,
 }
 
 /// Rows of tasks that must still have the revision they were read with.
@@ -369,6 +371,7 @@ impl Apply {
                 self.task(None, Some(after))?;
             }
             (before, Some(after)) => {
+                self.written.push((after.id(), Some(after.clone())));
                 self.count(before, Some(&after));
                 match before {
                     None => self.new.push(after.clone()),
@@ -394,6 +397,7 @@ impl Apply {
     }
 
     fn remove(&mut self, task: &Task) {
+        self.written.push((task.id(), None));
         self.count(Some(task), None);
         self.removed.push(task.id());
         match task.status.is_terminal() {

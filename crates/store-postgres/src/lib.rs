@@ -23,6 +23,7 @@ mod codec;
 mod compact;
 mod config;
 mod error;
+mod held;
 mod indexes;
 mod load;
 mod pool;

@@ -26,6 +26,7 @@ use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
+use crate::held::Held;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
 use crate::{compact, indexes, read, schema, transaction};
@@ -136,6 +137,7 @@ impl Postgres {
             hub: self.database.hub(ns),
             namespace,
             ns,
+            held: Held::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -177,6 +179,7 @@ pub struct PostgresStore {
     namespace: Namespace,
     ns: i32,
     hub: Arc<Hub>,
+    held: Held,
     closed: AtomicBool,
 }
 
@@ -205,6 +208,7 @@ impl PostgresStore {
             ns: self.ns,
             limits: &database.limits,
             clock: database.clock.as_ref(),
+            held: &self.held,
         };
         let (exchanged, wake) = transaction::exchange(&database.writers, about, exchange).await?;
         self.hub.notify(&wake);

@@ -4,15 +4,18 @@
 //! them. If that turns out wrong, or somebody else was faster, everything is read and decided
 //! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::clock::Clock;
-use plimsoll_core::decide::{self, Moment, RowId, Rows};
+use plimsoll_core::decide::{self, Moment, Rows};
 use plimsoll_core::error::Applied;
-use plimsoll_core::store::Renewal;
 use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Write};
+use plimsoll_core::store::{
+    Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Renewal, Write,
+};
+use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Limits, Position, Result, Revision, TaskId, Timestamp};
 use tokio_postgres::types::Type;
@@ -21,6 +24,7 @@ use crate::apply::Apply;
 use crate::claim::{self, Revised};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
+use crate::held::Held;
 use crate::indexes::{self, Known};
 use crate::load::Wanted;
 use crate::pool::Pool;
@@ -62,6 +66,7 @@ pub(crate) struct About<'a> {
     pub(crate) ns: i32,
     pub(crate) limits: &'a Limits,
     pub(crate) clock: &'a dyn Clock,
+    pub(crate) held: &'a Held,
 }
 
 /// What becomes one transaction.
@@ -189,6 +194,8 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
             Ok(done) => return Ok(done),
             Err(failed) => failed,
         };
+        let writes = part.commits.iter().flat_map(|commit| &commit.writes);
+        about.held.forget(writes.filter_map(held_task));
         session.roll_back().await;
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
@@ -218,6 +225,15 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
             fault => return Err((fault, applied)),
         }
         cautious = true;
+    }
+}
+
+/// The task that a write of its holder changes.
+fn held_task(write: &Write) -> Option<TaskId> {
+    match write {
+        Write::Settle(settle) => Some(settle.holder.task),
+        Write::Amend(amend) => Some(amend.holder.task),
+        _ => None,
     }
 }
 
@@ -251,42 +267,37 @@ async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, F
     })
 }
 
-/// Tasks that can be assumed to be new: named by one submit alone, which needs no other row to be
-/// read. For all others, reading them costs no further turn.
-fn new_tasks(commits: &[Commit]) -> BTreeSet<TaskId> {
-    let mut named: BTreeMap<TaskId, usize> = BTreeMap::new();
-    let mut new = BTreeSet::new();
-    for commit in commits {
-        for id in task_ids(commit) {
-            *named.entry(id).or_default() += 1;
+/// Rows of tasks that need not be read, as they are assumed to be: new ones do not exist, and those
+/// that this process holds are as it has written them. Writing them finds out.
+type Assumed = BTreeMap<TaskId, Option<Arc<Task>>>;
+
+/// What can be assumed of the tasks of these commits. For a submit that needs another row, reading
+/// the task as well costs no further turn.
+fn assumed(commits: &[Commit], held: &Held) -> Assumed {
+    let mut assumed = Assumed::new();
+    for write in commits.iter().flat_map(|commit| &commit.writes) {
+        if let Write::Submit(new) = write
+            && new.key.is_none()
+            && new.group.is_none()
+        {
+            assumed.insert(new.id, None);
         }
-        for write in &commit.writes {
-            if let Write::Submit(task) = write
-                && task.key.is_none()
-                && task.group.is_none()
-            {
-                new.insert(task.id);
-            }
+        if let Some(task) = held_task(write).and_then(|id| held.get(id)) {
+            assumed.insert(task.id(), Some(task));
         }
     }
-    new.retain(|id| named.get(id) == Some(&1));
-    new
+    assumed
 }
 
-/// The tasks that a commit names, as often as it does.
-fn task_ids(commit: &Commit) -> impl Iterator<Item = TaskId> {
-    let guards = commit
-        .guards
-        .iter()
-        .map(|guard| Commit::new().guard(guard.clone()));
-    let writes = commit.writes.iter().map(|write| Commit::of(write.clone()));
-    guards
-        .chain(writes)
-        .flat_map(|one| decide::footprint(&one))
-        .filter_map(|row| match row {
-            RowId::Task(id) => Some(id),
-            _ => None,
-        })
+/// Whether everything that was assumed is going to be written.
+fn is_verified(assumed: &Assumed, rows: &Rows) -> bool {
+    (assumed.iter()).all(
+        |(id, before)| match (before, rows.tasks.get(id).flatten()) {
+            (None, after) => after.is_some(),
+            (Some(before), Some(after)) => before.revision != after.revision,
+            (Some(_), None) => true,
+        },
+    )
 }
 
 /// Decided commits, before they are written.
@@ -314,7 +325,7 @@ async fn attempt(
     };
     let decided = decide(
         session,
-        about.ns,
+        about,
         &part.commits,
         &mut moment,
         cautious,
@@ -355,11 +366,31 @@ async fn attempt(
     calls.extend(remember);
     done.wake = writing.wake();
     let position = writing.finish(session, calls, now).await?;
+    about.held.committed(writing.tasks.drain(..));
+    about
+        .held
+        .renewed(renewed(part, done.renewals.as_deref().unwrap_or_default()));
     done.receipts = (receipts.into_iter())
         .map(|receipt| receipt.map(|draft| draft.with(position)))
         .collect();
     tell_repeats(&mut done.receipts, &writing.repeats);
     Ok(done)
+}
+
+/// The leases that were renewed, and when they end now.
+fn renewed<'a>(
+    part: &'a Part,
+    renewals: &'a [Renewal],
+) -> impl Iterator<Item = (TaskId, Timestamp)> + 'a {
+    let holders = part.renew.iter().flat_map(|renew| &renew.holders);
+    holders
+        .zip(renewals)
+        .filter_map(|(holder, renewal)| match renewal {
+            Renewal::Held { until } | Renewal::CancelRequested { until, .. } => {
+                Some((holder.task, *until))
+            }
+            Renewal::Lost(_) => None,
+        })
 }
 
 /// A commit that repeats one of the same call has its position.
@@ -378,7 +409,7 @@ fn tell_repeats(receipts: &mut [Result<Receipt>], repeats: &[(usize, usize)]) {
 /// Locks and reads what commits need, and decides them. What is left of `begin` was not sent.
 async fn decide(
     session: &mut Session,
-    ns: i32,
+    About { ns, held, .. }: About<'_>,
     commits: &[Commit],
     moment: &mut Moment<'_>,
     cautious: bool,
@@ -388,11 +419,17 @@ async fn decide(
     let mut newest = Revision::ZERO;
     let mut indexes: Option<Vec<Known>> = None;
     let assumed = match cautious {
-        true => BTreeSet::new(),
-        false => new_tasks(commits),
+        true => Assumed::new(),
+        false => assumed(commits, held),
     };
-    for id in &assumed {
-        rows.tasks.load(*id, None);
+    for (id, task) in &assumed {
+        newest = task
+            .iter()
+            .map(|task| task.revision)
+            .max()
+            .max(Some(newest))
+            .unwrap_or(newest);
+        rows.tasks.load(*id, task.clone());
     }
     let applied = loop {
         if newest >= moment.revision {
@@ -416,8 +453,7 @@ async fn decide(
             }
         }
     };
-    if !all_created(&applied, &assumed) {
-        // Perhaps because one of them was there: read it.
+    if !is_verified(&assumed, &rows) {
         return Err(Fault::Moved);
     }
     Ok(Decided {
@@ -425,21 +461,6 @@ async fn decide(
         rows,
         indexes: indexes.unwrap_or_default(),
     })
-}
-
-/// Whether all these tasks were created, so that writing them finds out if they were there.
-fn all_created(applied: &[Result<decide::Applied>], assumed: &BTreeSet<TaskId>) -> bool {
-    let changes = applied
-        .iter()
-        .flatten()
-        .flat_map(|applied| &applied.changes);
-    let created: BTreeSet<TaskId> = changes
-        .filter_map(|change| match change {
-            Change::Task(task) => Some(task.id),
-            _ => None,
-        })
-        .collect();
-    assumed.is_subset(&created)
 }
 
 /// A receipt that has no position yet.
@@ -470,6 +491,8 @@ struct Writing {
     /// Receipts to be remembered: id, whether there is history, body.
     remember: (Vec<Id>, Vec<bool>, Vec<Vec<u8>>),
     logs: bool,
+    /// Tasks as they are written.
+    tasks: Vec<(TaskId, Option<Arc<Task>>)>,
 }
 
 impl Writing {
@@ -481,6 +504,7 @@ impl Writing {
             repeats: Vec::new(),
             remember: Default::default(),
             logs: false,
+            tasks: Vec::new(),
         }
     }
 
@@ -519,7 +543,9 @@ impl Writing {
 
     /// The statements for what was taken in since the last time.
     fn flush(&mut self) -> Answer<Vec<Call>> {
-        std::mem::replace(&mut self.apply, Apply::new(self.ns)).calls()
+        let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
+        self.tasks.append(&mut apply.written);
+        apply.calls()
     }
 
     fn wake(&self) -> Wake {
