@@ -142,7 +142,7 @@ pub(crate) static REMOVE_ORPHANS: Sql = Sql {
            gone AS (DELETE FROM plimsoll.logs WHERE ctid = ANY(ARRAY(\
            SELECT l.place FROM few o CROSS JOIN LATERAL (\
            SELECT ctid AS place FROM plimsoll.logs WHERE ns = $1 AND task = o.task \
-           AND seq <= o.upto LIMIT $2) l LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone",
+           AND seq <= o.upto ORDER BY seq LIMIT $2) l LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone",
     types: &[Type::INT4, Type::INT8],
 };
 /// A row that was written again since this statement began is another one, and stays.

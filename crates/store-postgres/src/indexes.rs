@@ -100,7 +100,8 @@ pub(crate) static REMOVE_DROPPED: Sql = Sql {
                             WHERE ns = $1 AND prefix IS NULL FOR UPDATE SKIP LOCKED) \
            DELETE FROM plimsoll.index_entries WHERE ctid = ANY(ARRAY(\
            SELECT e.place FROM dropped d CROSS JOIN LATERAL (\
-           SELECT ctid AS place FROM plimsoll.index_entries WHERE idx = d.idx LIMIT $2) e LIMIT $2))",
+           SELECT ctid AS place FROM plimsoll.index_entries WHERE idx = d.idx \
+           ORDER BY value, key LIMIT $2) e LIMIT $2))",
     types: &[Type::INT4, Type::INT8],
 };
 pub(crate) static FORGET_DROPPED: Sql = Sql {

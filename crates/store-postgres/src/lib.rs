@@ -26,6 +26,8 @@ mod error;
 mod held;
 mod indexes;
 mod load;
+#[cfg(test)]
+mod plans;
 mod pool;
 mod read;
 mod record_row;

@@ -303,7 +303,7 @@ fn settings(config: &Config) -> String {
     format!(
         "SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 10000; \
          SET statement_timeout = {}; SET jit = off; SET enable_seqscan = off; \
-         SET enable_hashjoin = off; SET enable_mergejoin = off; \
+         SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
          SET plan_cache_mode = force_generic_plan",
         config.lock_timeout.as_millis(),
         config.call_timeout.as_millis(),

@@ -1,10 +1,10 @@
 //! The reading methods. What must be of one moment comes from one statement.
 
-mod due;
-mod history;
-mod list;
+pub(crate) mod due;
+pub(crate) mod history;
+pub(crate) mod list;
 mod page;
-mod scan;
+pub(crate) mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,58 @@
+-- Purpose: tables with many rows, for the test of plans.
+-- Ids, keys and times grow with the number of a row. Lane 1 has everything, and is not the only one.
+CREATE TABLE plimsoll.tasks_done_2030_01 PARTITION OF plimsoll.tasks_done
+    FOR VALUES FROM ('2030-01-01') TO ('2030-02-01');
+CREATE TABLE plimsoll.tasks_done_2020_01 PARTITION OF plimsoll.tasks_done
+    FOR VALUES FROM ('2020-01-01') TO ('2020-02-01');
+
+CREATE FUNCTION plimsoll.nth(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+    SELECT lpad(n::text, 32, '0')::uuid
+$$;
+CREATE FUNCTION plimsoll.at(n bigint) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT '2020-01-01'::timestamptz + n * interval '1 second'
+$$;
+
+INSERT INTO plimsoll.namespaces (name) VALUES ('1'), ('2');
+INSERT INTO plimsoll.records
+SELECT ns, 'k' || lpad(n::text, 5, '0'), jsonb_build_object('n', n::text), 1, plimsoll.at(n),
+       CASE n % 3 WHEN 0 THEN plimsoll.at(n) END
+FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.indexes (ns, prefix, field) VALUES (1, 'k', 'n'), (1, NULL, NULL), (2, 'k', 'n');
+INSERT INTO plimsoll.index_entries
+SELECT idx, n, 'k' || lpad(n::text, 5, '0') FROM generate_series(1, 20000) n, generate_series(1, 3) idx;
+
+-- Tasks that wait, are scheduled and, a few, claimed; then tasks that ended.
+INSERT INTO plimsoll.specs
+    (ns, id, lane, born, created_at, max_attempts, queue, kind, payload, "group", owner, key)
+SELECT 1 + n % 2, plimsoll.nth(n), 1 + n % 2, n, plimsoll.at(n), 1, 'q', 'k', 'x', 'g', 'o', NULL
+FROM generate_series(1, 4 * 20000) n;
+INSERT INTO plimsoll.tasks
+    (ns, lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, failures,
+     until, worker, incarnation)
+SELECT 1 + n % 2, 1 + n % 2, plimsoll.nth(n), status, n % 7 % 5, plimsoll.at(n), plimsoll.at(n), n, 1, 1, 0,
+       CASE status WHEN 2 THEN plimsoll.at(n) END, CASE status WHEN 2 THEN 'w' END,
+       CASE status WHEN 2 THEN plimsoll.nth(1) END
+FROM generate_series(1, 2 * 20000) n,
+     LATERAL (SELECT CASE WHEN n % 200 < 2 THEN 2 ELSE n / 2 % 2 END AS status) s;
+INSERT INTO plimsoll.tasks_done
+    (ns, lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, failures,
+     finished_at, removable_from)
+SELECT 1 + n % 2, 1 + n % 2, plimsoll.nth(n), 3 + n / 2 % 3, 1, plimsoll.at(n), plimsoll.at(n), n, 1, 1, 0,
+       plimsoll.at(n) + n % 3 * interval '10 years', plimsoll.at(n)
+FROM generate_series(2 * 20000 + 1, 4 * 20000) n;
+INSERT INTO plimsoll.keys
+SELECT ns, 'k' || lpad(n::text, 5, '0'), plimsoll.nth(n) FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.counts
+SELECT ns, 'q' || n % 5, 'k', n % 6, 1 FROM generate_series(1, 200) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.counts SELECT 2, 'q', 'k', 1, 1 FROM generate_series(1, 20000) n;
+INSERT INTO plimsoll.groups
+SELECT ns, 'g' || n, 1, 1, 0, true, plimsoll.at(n), 'x'
+FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+
+INSERT INTO plimsoll.logs (ns, task, id, level, fence, at, message)
+SELECT 1, plimsoll.nth(10000 + n % 2), plimsoll.nth(n), 1, 1, plimsoll.at(n), 'x'
+FROM generate_series(1, 20000) n;
+INSERT INTO plimsoll.orphans SELECT 1, plimsoll.nth(10001), 10000;
+INSERT INTO plimsoll.changes SELECT ns, n, plimsoll.at(n), 'x' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.commits SELECT ns, plimsoll.nth(n), plimsoll.at(n), n, 'x' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.claims SELECT ns, plimsoll.nth(n), plimsoll.at(n), '{}', '{}' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
