@@ -14,10 +14,9 @@ mod sync {
     pub(super) use std::sync::PoisonError;
 }
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use fanout::{Fanout, Reader, Taken, Told};
+use fanout::{Fanout, Reader, Share, Taken, Told};
 use shuttle::{future, thread};
 use sync::Arc;
 
@@ -38,12 +37,15 @@ async fn take(
     reader: &mut Reader<u64, u64, &'static str>,
     into: &mut Vec<u64>,
 ) -> Taken<&'static str> {
-    let mut found = VecDeque::new();
-    let taken = poll_fn(|context| reader.poll_take(context, 2, |_| true, &mut found)).await;
-    for (place, event) in found {
-        assert_eq!(place, event);
-        into.push(event);
+    let mut found = Share::default();
+    let taken = poll_fn(|context| reader.poll_take(context, 2, &mut found)).await;
+    let left = found.left().len();
+    assert_eq!(left > 0, taken == Taken::Events);
+    while let Some(told) = found.next() {
+        assert_eq!(told.place, told.event);
+        into.push(told.event);
     }
+    assert!(left <= 2 && found.left().is_empty());
     taken
 }
 
@@ -145,7 +147,7 @@ fn readers_that_come_and_go_keep_nobody_from_reading() {
             let mut reader = passing.reader();
             let waker = futures::task::noop_waker();
             let mut context = std::task::Context::from_waker(&waker);
-            let _ = reader.poll_take(&mut context, 1, |_| true, &mut VecDeque::new());
+            let _ = reader.poll_take(&mut context, 1, &mut Share::default());
         });
         let mut reader = fanout.reader();
         let seen = future::block_on(async {
@@ -187,9 +189,9 @@ fn one_tells_and_another_wakes() {
     });
 }
 
-/// A reader takes only what it wants, and knows how far it has come without the rest.
+/// A reader knows how far it has come, also where nothing was told.
 #[test]
-fn what_a_reader_does_not_want_is_passed_by() {
+fn a_reader_knows_how_far_it_has_come() {
     check(|| {
         let fanout = Arc::new(Numbers::new(0, 100, 100));
         let mut reader = fanout.reader();
@@ -201,23 +203,50 @@ fn what_a_reader_does_not_want_is_passed_by() {
             teller.tell(told([]), 5);
             teller.end("end");
         });
-        let mut found = VecDeque::new();
+        let mut seen = Vec::new();
         future::block_on(async {
-            loop {
-                let even = |number: &u64| number.is_multiple_of(2);
-                match poll_fn(|context| reader.poll_take(context, 2, even, &mut found)).await {
-                    Taken::Events => {
-                        let last = found.back().map_or(0, |(place, _)| *place);
-                        assert!((last..=4).contains(&reader.passed()));
-                    }
-                    Taken::Gone => panic!("everything is kept"),
-                    Taken::Over(_) => break,
-                }
+            while take(&mut reader, &mut seen).await == Taken::Events {
+                assert_eq!(Some(&reader.passed()), seen.last());
             }
         });
-        assert_eq!(found, [(2, 2), (4, 4)]);
+        assert_eq!(seen, [1, 2, 3, 4]);
         assert_eq!(reader.passed(), 5);
         teller.join().unwrap();
+    });
+}
+
+/// What one has taken stays as it was, whatever is told and forgotten meanwhile.
+#[test]
+fn a_share_does_not_change_while_more_is_told() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 3, 100));
+        let mut reader = fanout.reader();
+        fanout.tell(told(1..=2), 2);
+        let mut share = Share::default();
+        let waker = futures::task::noop_waker();
+        let mut context = std::task::Context::from_waker(&waker);
+        let taken = reader.poll_take(&mut context, 9, &mut share);
+        assert_eq!(taken, std::task::Poll::Ready(Taken::Events));
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            teller.tell(told(3..=4), 4);
+            teller.tell(told(5..=9), 9);
+        });
+        assert_eq!(share.next().map(|told| told.event), Some(1));
+        thread::yield_now();
+        assert_eq!(share.next().map(|told| told.event), Some(2));
+        assert!(share.next().is_none());
+        teller.join().unwrap();
+        assert_eq!(
+            reader.poll_take(&mut context, 9, &mut share),
+            std::task::Poll::Ready(Taken::Gone)
+        );
+        // It finds its way back into the middle of a batch.
+        assert!(!reader.seek(5));
+        assert!(reader.seek(7));
+        let mut seen = Vec::new();
+        future::block_on(take(&mut reader, &mut seen));
+        assert_eq!(seen, [8, 9]);
     });
 }
 
@@ -279,6 +308,39 @@ fn what_is_kept_is_bounded_by_number_and_by_bytes() {
             // One that is larger than everything is told nevertheless.
             assert_eq!(kept(9, 10, &[4, 40]), Some(1));
             assert_eq!(kept(0, 10, &[1; 3]), Some(1));
+        },
+        1,
+    );
+}
+
+/// Wherever a reader begins, and however much it takes at once.
+#[test]
+fn events_are_read_across_the_borders_of_batches() {
+    shuttle::check_random(
+        || {
+            let fanout = Arc::new(Numbers::new(0, 150, 1_000));
+            // Somebody holds a part of them, so that batches have all sizes.
+            let mut held = Vec::new();
+            let waker = futures::task::noop_waker();
+            let mut context = std::task::Context::from_waker(&waker);
+            for (first, last) in [(1, 3), (4, 100), (101, 101), (102, 200)] {
+                let mut reader = fanout.reader();
+                fanout.tell(told(first..=last), last);
+                let mut share = Share::default();
+                assert!(reader.poll_take(&mut context, 1, &mut share).is_ready());
+                held.push(share);
+            }
+            let mut reader = fanout.reader();
+            assert!(!reader.seek(49));
+            for (after, max) in (50..=200).flat_map(|after| [(after, 1), (after, 7), (after, 99)]) {
+                assert!(reader.seek(after));
+                let (mut seen, mut share) = (Vec::new(), Share::default());
+                while reader.poll_take(&mut context, max, &mut share).is_ready() {
+                    assert!(share.left().len() <= max);
+                    seen.extend(share.left().iter().map(|told| told.event));
+                }
+                assert!(seen.into_iter().eq(after + 1..=200), "{after}, {max}");
+            }
         },
         1,
     );

@@ -185,9 +185,12 @@ pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
 /// Takes so many changes.
 async fn take(mut subscription: Subscription, mut expected: u64) -> Result<()> {
     while expected > 0 {
-        match subscription.next().await.ok_or(Error::Closed)?? {
-            StateEvent::State { replay: false, .. } => expected -= 1,
-            _ => return Err(Error::Corrupt("changes were not kept long enough".into())),
+        // An event that is only counted is not moved.
+        match subscription.next().await {
+            Some(Ok(StateEvent::State { replay: false, .. })) => expected -= 1,
+            Some(Ok(_)) => return Err(Error::Corrupt("changes were not kept long enough".into())),
+            Some(Err(error)) => return Err(error),
+            None => return Err(Error::Closed),
         }
     }
     Ok(())

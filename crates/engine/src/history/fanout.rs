@@ -4,13 +4,20 @@
 //! that is so slow that they are gone is told so, and reads them elsewhere. So nobody is held up by a
 //! slow reader, and a slow reader costs no memory.
 //!
+//! Events are kept in batches, and a reader takes its share of one: a thousand readers have the same batch,
+//! not a thousand copies.
+//!
 //! Locks and nothing else: `tests/fanout.rs` tries all the ways in which threads can meet in here.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
 use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many events a batch has at most: as many as a reader takes at once, by default.
+const BATCH_MAX: usize = 64;
 
 /// The last events of type `T`, each at a place `P`, until an end `E`.
 pub(crate) struct Fanout<P, T, E> {
@@ -20,10 +27,13 @@ pub(crate) struct Fanout<P, T, E> {
 }
 
 struct Kept<P, T, E> {
-    events: VecDeque<Told<P, T>>,
+    /// Without a gap from `first` to `next`. The first one may begin before that.
+    batches: VecDeque<Arc<Batch<P, T>>>,
     bytes: usize,
     /// The number of the first event that is kept. Numbers only grow.
     first: u64,
+    /// The number of the next event.
+    next: u64,
     /// Everything after this place is kept.
     after: P,
     /// Everything up to this place was told.
@@ -36,11 +46,25 @@ struct Kept<P, T, E> {
     free: Vec<usize>,
 }
 
+/// Events one after the other.
+struct Batch<P, T> {
+    /// The number of the first one.
+    first: u64,
+    events: Vec<Told<P, T>>,
+}
+
 /// An event, where it is, and about how many bytes it takes.
 pub(crate) struct Told<P, T> {
     pub(crate) place: P,
     pub(crate) bytes: usize,
     pub(crate) event: T,
+}
+
+/// Some events of a batch, for one who reads them.
+pub(crate) struct Share<P, T> {
+    /// `None`: nothing is left, and nothing is held.
+    batch: Option<Arc<Batch<P, T>>>,
+    left: Range<usize>,
 }
 
 /// What a reader finds.
@@ -54,13 +78,14 @@ pub(crate) enum Taken<E> {
     Over(E),
 }
 
-impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
+impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
     /// Events come from after this place. At least one is kept.
     pub(crate) fn new(after: P, events_max: usize, bytes_max: usize) -> Self {
         let kept = Kept {
-            events: VecDeque::new(),
+            batches: VecDeque::new(),
             bytes: 0,
             first: 0,
+            next: 0,
             after,
             upto: after,
             over: None,
@@ -84,26 +109,18 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
     /// Tells events to those who look. Somebody has to [wake](Self::wake) the others.
     pub(crate) fn keep(&self, events: impl IntoIterator<Item = Told<P, T>>, upto: P) {
         let mut kept = self.kept();
-        for told in events {
-            kept.bytes += told.bytes;
-            kept.events.push_back(told);
-        }
+        events.into_iter().for_each(|told| kept.push(told));
         kept.upto = kept.upto.max(upto);
-        while kept.events.len() > self.events_max
-            || (kept.bytes > self.bytes_max && kept.events.len() > 1)
+        while kept.len() > self.events_max as u64 || (kept.bytes > self.bytes_max && kept.len() > 1)
         {
-            if let Some(gone) = kept.events.pop_front() {
-                kept.bytes -= gone.bytes;
-                kept.after = gone.place;
-                kept.first += 1;
-            }
+            kept.forget();
         }
     }
 
     /// Wakes the readers that wait for what is there. Answers how many.
     pub(crate) fn wake(&self) -> usize {
         let kept = self.kept();
-        let next = kept.next();
+        let next = kept.next;
         wake(kept, |event| event < next)
     }
 
@@ -111,8 +128,10 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
     /// between.
     pub(crate) fn restart(&self, after: P) {
         let mut kept = self.kept();
-        kept.first = kept.next() + 1;
-        kept.events.clear();
+        // A reader that has read everything misses this one, and so it notices.
+        kept.next += 1;
+        kept.first = kept.next;
+        kept.batches.clear();
         kept.bytes = 0;
         kept.after = after;
         kept.upto = after;
@@ -134,7 +153,7 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
             kept.waiting.len() - 1
         });
         Reader {
-            next: kept.next(),
+            next: kept.next,
             fanout: self.clone(),
             slot,
             after: None,
@@ -152,10 +171,104 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Fanout<P, T, E> {
     }
 }
 
-impl<P, T, E> Kept<P, T, E> {
-    /// The number of the next event.
-    fn next(&self) -> u64 {
-        self.first + self.events.len() as u64
+impl<P: Copy, T, E> Kept<P, T, E> {
+    fn len(&self) -> u64 {
+        self.next - self.first
+    }
+
+    fn push(&mut self, told: Told<P, T>) {
+        self.bytes += told.bytes;
+        // What nobody is reading can grow.
+        let last = self.batches.back_mut().and_then(Arc::get_mut);
+        match last.filter(|batch| batch.events.len() < BATCH_MAX) {
+            Some(batch) => batch.events.push(told),
+            None => self.batches.push_back(Arc::new(Batch {
+                first: self.next,
+                events: vec![told],
+            })),
+        }
+        self.next += 1;
+    }
+
+    /// Forgets the first event.
+    fn forget(&mut self) {
+        let Some(batch) = self.batches.front() else {
+            return;
+        };
+        if let Some(gone) = batch.events.get(batch.index(self.first)) {
+            self.bytes -= gone.bytes;
+            self.after = gone.place;
+        }
+        self.first += 1;
+        if batch.index(self.first) >= batch.events.len() {
+            self.batches.pop_front();
+        }
+    }
+
+    /// Up to `max` events from this number on, if there are any.
+    fn share(&self, from: u64, max: usize) -> Option<Share<P, T>> {
+        let later = self.batches.partition_point(|batch| batch.first <= from);
+        let batch = self.batches.get(later.checked_sub(1)?)?;
+        let start = batch.index(from);
+        let end = batch.events.len().min(start.saturating_add(max.max(1)));
+        (start < end).then(|| Share {
+            batch: Some(batch.clone()),
+            left: start..end,
+        })
+    }
+}
+
+impl<P: Ord, T, E> Kept<P, T, E> {
+    /// The number of the first event after this place.
+    fn first_after(&self, after: P) -> u64 {
+        let is_read = |told: &Told<P, T>| told.place <= after;
+        let read = |batch: &Arc<Batch<P, T>>| batch.events.last().is_some_and(is_read);
+        let batch = self.batches.get(self.batches.partition_point(read));
+        batch.map_or(self.next, |batch| {
+            let read = batch.events.partition_point(is_read) as u64;
+            self.first.max(batch.first + read)
+        })
+    }
+}
+
+impl<P, T> Batch<P, T> {
+    fn index(&self, number: u64) -> usize {
+        usize::try_from(number - self.first).unwrap_or(usize::MAX)
+    }
+}
+
+impl<P, T> Share<P, T> {
+    /// Events that somebody has from elsewhere.
+    pub(crate) fn of(events: Vec<Told<P, T>>) -> Self {
+        let left = 0..events.len();
+        let batch = Some(Arc::new(Batch { first: 0, events }));
+        Self { batch, left }
+    }
+
+    /// The next event.
+    pub(crate) fn next(&mut self) -> Option<&Told<P, T>> {
+        match self.left.next() {
+            Some(index) => self.batch.as_ref()?.events.get(index),
+            None => {
+                self.batch = None;
+                None
+            }
+        }
+    }
+
+    /// Those that are left.
+    pub(crate) fn left(&self) -> &[Told<P, T>] {
+        let events = self.batch.as_ref().map(|batch| &batch.events[..]);
+        events
+            .and_then(|events| events.get(self.left.clone()))
+            .unwrap_or_default()
+    }
+}
+
+impl<P, T> Default for Share<P, T> {
+    fn default() -> Self {
+        let (batch, left) = (None, 0..0);
+        Self { batch, left }
     }
 }
 
@@ -180,33 +293,30 @@ pub(crate) struct Reader<P, T, E> {
     passed: P,
 }
 
-impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
-    /// Takes up to `max` of the events that it wants, as soon as there is one.
+impl<P: Ord + Copy, T, E: Clone> Reader<P, T, E> {
+    /// Takes up to `max` of the events that come next, as soon as there is one.
     pub(crate) fn poll_take(
         &mut self,
         context: &mut Context<'_>,
         max: usize,
-        wants: impl Fn(&T) -> bool,
-        into: &mut VecDeque<(P, T)>,
+        into: &mut Share<P, T>,
     ) -> Poll<Taken<E>> {
         let mut kept = self.fanout.kept();
-        let Some(skip) = self.next.checked_sub(kept.first) else {
+        if self.next < kept.first {
             return Poll::Ready(Taken::Gone);
-        };
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let before = into.len();
-        for told in kept.events.range(skip.min(kept.events.len())..) {
-            if into.len() - before == max.max(1) {
-                break;
-            }
-            self.next += 1;
-            self.passed = told.place;
-            if self.after.is_none_or(|after| told.place > after) && wants(&told.event) {
-                into.push_back((told.place, told.event.clone()));
-            }
         }
-        if into.len() > before {
-            return Poll::Ready(Taken::Events);
+        while let Some(mut share) = kept.share(self.next, max) {
+            let taken = share.left();
+            self.next += taken.len() as u64;
+            self.passed = taken.last().map_or(self.passed, |told| told.place);
+            if let Some(after) = self.after {
+                let known = taken.partition_point(|told| told.place <= after);
+                share.left.start += known;
+            }
+            if !share.left.is_empty() {
+                *into = share;
+                return Poll::Ready(Taken::Events);
+            }
         }
         self.passed = kept.upto;
         if let Some(over) = &kept.over {
@@ -224,7 +334,7 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
         Poll::Pending
     }
 
-    /// It has taken everything up to here that it wants.
+    /// It has taken everything up to here.
     pub(crate) fn passed(&self) -> P {
         self.passed
     }
@@ -238,8 +348,7 @@ impl<P: Ord + Copy, T: Clone, E: Clone> Reader<P, T, E> {
         // What is told later and is not after that place it knows already.
         self.after = (after > kept.upto).then_some(after);
         self.passed = after;
-        let read = kept.events.partition_point(|told| told.place <= after);
-        self.next = kept.first + read as u64;
+        self.next = kept.first_after(after);
         true
     }
 }

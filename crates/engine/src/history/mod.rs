@@ -13,7 +13,7 @@ mod sync {
     pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 }
 
-pub(crate) use fanout::{Fanout, Reader, Taken, Told};
+pub(crate) use fanout::{Fanout, Reader, Share, Taken, Told};
 pub(crate) use feed::Feeds;
 pub(crate) use place::{Mark, Part, in_order, newest, placed, read};
 pub use place::{Place, Seen};

@@ -9,7 +9,7 @@ use plimsoll_core::change::Interest;
 use plimsoll_core::{Error, Result};
 
 use super::feed::{Begun, Followed};
-use super::{Mark, Place, Reader, Reconnect, Seen, Taken, in_order, newest, read};
+use super::{Mark, Place, Reader, Reconnect, Seen, Share, Taken, in_order, newest, read};
 use crate::Engine;
 
 /// How many changes are taken at once.
@@ -131,9 +131,12 @@ impl Watch {
             match &mut self.reader {
                 None => self.read().await?,
                 Some(reader) => {
-                    let taken = &mut self.taken;
-                    match poll_fn(|cx| reader.poll_take(cx, TAKEN_MAX, |_| true, taken)).await {
-                        Taken::Events => {}
+                    let mut share = Share::default();
+                    match poll_fn(|cx| reader.poll_take(cx, TAKEN_MAX, &mut share)).await {
+                        Taken::Events => {
+                            let seen = share.left().iter();
+                            (self.taken).extend(seen.map(|told| (told.place, told.event.clone())));
+                        }
                         Taken::Gone => self.leave(),
                         Taken::Over(error) => return Err(self.over(error)),
                     }

@@ -11,13 +11,13 @@ use std::time::Duration;
 use futures::{FutureExt, Stream, StreamExt};
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
-use plimsoll_core::{Error, Name, Result};
+use plimsoll_core::{Error, Name, Result, Timestamp};
 use tokio::sync::watch;
 
 use super::cache::Events;
 use super::event::{Cursor, StateEvent, SubscribeOptions};
 use super::view::Kept;
-use crate::history::{Part, Place, Taken, read};
+use crate::history::{Part, Place, Share, Taken, Told, read};
 use crate::jobs::stored::Stored;
 use crate::jobs::{Scope, State};
 
@@ -44,7 +44,10 @@ pub struct Subscription {
     /// It has yet to be told that the replay begins again.
     restarted: bool,
     replay: VecDeque<Arc<State>>,
-    live: VecDeque<(Place, Arc<State>)>,
+    /// What was taken and is not told yet, also of other scopes.
+    live: Share<Place, Arc<State>>,
+    /// When that was taken.
+    taken_at: Timestamp,
     /// Everything up to here is in the buffer, or was.
     after: Place,
     step: Step,
@@ -76,7 +79,8 @@ impl Subscription {
         options: SubscribeOptions,
     ) -> Result<Self> {
         let job = Name::for_field("job", kept.cache.keys.name.as_str())?;
-        let began = kept.cache.engine.clock().monotonic();
+        let clock = kept.cache.engine.clock();
+        let (began, taken_at) = (clock.monotonic(), clock.now());
         let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
         let generation = kept.cache.generation();
         let after = options.after.map(|after| after.of(&job, generation));
@@ -90,7 +94,8 @@ impl Subscription {
             generation,
             restarted: false,
             replay: VecDeque::new(),
-            live: VecDeque::new(),
+            live: Share::default(),
+            taken_at,
             after: upto,
             step: Step::Over,
             waiting: false,
@@ -166,28 +171,30 @@ impl Subscription {
         Cursor::new(self.job.clone(), self.generation, place)
     }
 
-    /// An event that is ready.
-    fn buffered(&mut self) -> Option<StateEvent> {
+    /// A state that is ready, and the place of one that is live.
+    fn buffered(&mut self) -> Option<(Arc<State>, Option<Place>)> {
         if let Some(state) = self.replay.pop_front() {
-            let (replay, cursor) = (true, None);
-            return Some(StateEvent::State {
-                state,
-                replay,
-                cursor,
-            });
+            return Some((state, None));
         }
-        let (place, state) = self.live.pop_front()?;
-        Some(StateEvent::State {
-            state,
-            replay: false,
-            cursor: Some(self.cursor(place)),
-        })
+        while let Some(told) = self.live.next() {
+            if self.scope.covers(&told.event) {
+                return Some((told.event.clone(), Some(told.place)));
+            }
+        }
+        None
+    }
+
+    /// Records how old a state was when it was taken.
+    fn delivers(&self, state: &State) {
+        if let Some(written) = state.timestamp {
+            let telemetry = self.kept.cache.engine.telemetry();
+            telemetry.states.delivered(self.taken_at.since(written));
+        }
     }
 
     /// Takes what subscribers are told.
     fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
-        let (scope, depth) = (&self.scope, self.depth);
-        let taken = events.poll_take(context, depth, |state| scope.covers(state), &mut self.live);
+        let taken = events.poll_take(context, self.depth, &mut self.live);
         self.after = self.after.max(events.passed());
         if let Poll::Ready(Taken::Events) = taken {
             self.took();
@@ -195,14 +202,9 @@ impl Subscription {
         taken
     }
 
-    /// Records how old everything is that was just taken: with one look at the clock, since a thousand
-    /// subscribers take each event.
-    fn took(&self) {
-        let engine = &self.kept.cache.engine;
-        let now = engine.clock().now();
-        for written in self.live.iter().filter_map(|(_, state)| state.timestamp) {
-            engine.telemetry().states.delivered(now.since(written));
-        }
+    /// Something was taken: one look at the clock for all of it, since a thousand subscribers take each event.
+    fn took(&mut self) {
+        self.taken_at = self.kept.cache.engine.clock().now();
     }
 
     /// Takes what it has read by itself.
@@ -210,6 +212,7 @@ impl Subscription {
         let cache = &self.kept.cache;
         // What nobody was told of yet will be told, unless the job has ended before it.
         let upto = cache.inner().upto;
+        let mut live = Vec::new();
         for placed in part.changes {
             // An entry that is answered twice is told once.
             if placed.place <= self.after || placed.place > upto {
@@ -221,18 +224,25 @@ impl Subscription {
                 && let Ok(stored) = Stored::read(&cache.keys, record)
                 && self.scope.covers(&stored.state)
             {
-                self.live.push_back((placed.place, Arc::new(stored.state)));
+                live.push(Told {
+                    place: placed.place,
+                    bytes: 0,
+                    event: Arc::new(stored.state),
+                });
             }
         }
         self.after = self.after.max(part.upto.min(upto));
+        self.live = Share::of(live);
         self.took();
     }
 
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
-        let abandoned = self.replay.len() + self.live.len();
+        let live = self.live.left().iter();
+        let live = live.filter(|told| self.scope.covers(&told.event));
+        let abandoned = self.replay.len() + live.count();
         self.replay.clear();
-        self.live.clear();
+        self.live = Share::default();
         let telemetry = self.kept.cache.engine.telemetry();
         telemetry.states.abandoned(abandoned);
     }
@@ -261,58 +271,76 @@ impl Stream for Subscription {
             return Poll::Ready(Some(Ok(StateEvent::Restarted)));
         }
         loop {
-            if let Some(event) = this.buffered() {
-                return Poll::Ready(Some(Ok(event)));
-            }
-            match std::mem::replace(&mut this.step, Step::Over) {
-                Step::Replaying(events) => {
-                    let engine = &this.kept.cache.engine;
-                    let took = engine.clock().monotonic().saturating_sub(this.began);
-                    engine.telemetry().states.replayed(took);
-                    this.step = Step::Live(events);
-                    let cursor = this.cursor(this.after);
-                    return Poll::Ready(Some(Ok(StateEvent::ReplayComplete { cursor })));
+            // Put together where it is answered: to move it once more takes longer than all the rest.
+            if let Some((state, place)) = this.buffered() {
+                if place.is_some() {
+                    this.delivers(&state);
                 }
-                Step::Live(mut events) => match this.poll_live(&mut events, context) {
-                    Poll::Ready(Taken::Events) => this.step = Step::Live(events),
-                    Poll::Ready(Taken::Gone) => this.step = Step::Reading(events, this.read()),
-                    Poll::Ready(Taken::Over(error)) => return this.end(error),
-                    Poll::Pending => {
-                        this.waiting = true;
-                        this.step = Step::Live(events);
-                        return Poll::Pending;
-                    }
-                },
-                Step::Reading(mut events, mut work) => match work.poll_unpin(context) {
-                    Poll::Ready(Ok(part)) => {
-                        this.take(part);
-                        this.step = match events.seek(this.after) {
-                            true => Step::Live(events),
-                            false => Step::Reading(events, this.read()),
-                        };
-                    }
-                    Poll::Ready(Err(Error::NotFound(NotFound::History { .. }))) => {
-                        this.began = this.kept.cache.engine.clock().monotonic();
-                        this.step = Step::Restarting(this.restart());
-                        return Poll::Ready(Some(Ok(StateEvent::Restarted)));
-                    }
-                    Poll::Ready(Err(error)) => return this.end(error),
-                    Poll::Pending => {
-                        this.step = Step::Reading(events, work);
-                        return Poll::Pending;
-                    }
-                },
-                Step::Restarting(mut work) => match work.poll_unpin(context) {
-                    Poll::Ready(Ok(snapshot)) => this.begin(snapshot),
-                    Poll::Ready(Err(error)) => return this.end(error),
-                    Poll::Pending => {
-                        this.step = Step::Restarting(work);
-                        return Poll::Pending;
-                    }
-                },
-                Step::Over => return Poll::Ready(None),
+                return Poll::Ready(Some(Ok(StateEvent::State {
+                    state,
+                    replay: place.is_none(),
+                    cursor: place.map(|place| this.cursor(place)),
+                })));
+            }
+            if let Some(answer) = this.go_on(context) {
+                return answer;
             }
         }
+    }
+}
+
+impl Subscription {
+    /// Goes a step further. `None`: there may be a state now.
+    fn go_on(&mut self, context: &mut Context<'_>) -> Option<Poll<Option<Result<StateEvent>>>> {
+        match std::mem::replace(&mut self.step, Step::Over) {
+            Step::Replaying(events) => {
+                let engine = &self.kept.cache.engine;
+                let took = engine.clock().monotonic().saturating_sub(self.began);
+                engine.telemetry().states.replayed(took);
+                self.step = Step::Live(events);
+                let cursor = self.cursor(self.after);
+                return Some(Poll::Ready(Some(Ok(StateEvent::ReplayComplete { cursor }))));
+            }
+            Step::Live(mut events) => match self.poll_live(&mut events, context) {
+                Poll::Ready(Taken::Events) => self.step = Step::Live(events),
+                Poll::Ready(Taken::Gone) => self.step = Step::Reading(events, self.read()),
+                Poll::Ready(Taken::Over(error)) => return Some(self.end(error)),
+                Poll::Pending => {
+                    self.waiting = true;
+                    self.step = Step::Live(events);
+                    return Some(Poll::Pending);
+                }
+            },
+            Step::Reading(mut events, mut work) => match work.poll_unpin(context) {
+                Poll::Ready(Ok(part)) => {
+                    self.take(part);
+                    self.step = match events.seek(self.after) {
+                        true => Step::Live(events),
+                        false => Step::Reading(events, self.read()),
+                    };
+                }
+                Poll::Ready(Err(Error::NotFound(NotFound::History { .. }))) => {
+                    self.began = self.kept.cache.engine.clock().monotonic();
+                    self.step = Step::Restarting(self.restart());
+                    return Some(Poll::Ready(Some(Ok(StateEvent::Restarted))));
+                }
+                Poll::Ready(Err(error)) => return Some(self.end(error)),
+                Poll::Pending => {
+                    self.step = Step::Reading(events, work);
+                    return Some(Poll::Pending);
+                }
+            },
+            Step::Restarting(mut work) => match work.poll_unpin(context) {
+                Poll::Ready(Ok(snapshot)) => self.begin(snapshot),
+                Poll::Ready(Err(error)) => return Some(self.end(error)),
+                Poll::Pending => {
+                    self.step = Step::Restarting(work);
+                    return Some(Poll::Pending);
+                }
+            },
+            Step::Over => return Some(Poll::Ready(None)),
+        }
+        None
     }
 }
 
