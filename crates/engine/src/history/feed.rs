@@ -122,6 +122,10 @@ impl Follower for Feed {
         POLL
     }
 
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn begins(&self, after: Position) {
         let after = Place::after(after);
         self.changes.send_modify(|begun| match begun {

@@ -32,6 +32,10 @@ pub(crate) trait Follower: Send + Sync + fmt::Debug {
     /// How long it can do without a look while nothing hints at one.
     fn poll(&self) -> Duration;
 
+    /// How long from now on it can do without being told what hints say is there: it has told many others
+    /// just now.
+    fn rest(&self) -> Duration;
+
     /// From now on it is told what comes after this position: at first, after history was lost, and when
     /// nobody was interested in anything for a while.
     fn begins(&self, after: Position);
@@ -156,6 +160,13 @@ impl Tail {
             .unwrap_or(POLL)
     }
 
+    /// How long nobody needs to be told anything.
+    fn rest(&self) -> Duration {
+        let members = self.members().into_values();
+        let rests = members.map(|member| member.follower.rest());
+        rests.min().unwrap_or_default()
+    }
+
     /// All begin again.
     fn begin_again(&self) {
         for member in self.followers().members.values_mut() {
@@ -212,7 +223,7 @@ async fn run(mut end: End, tail: Arc<Tail>, engine: Engine) {
                 tokio::select! {
                     biased;
                     () = tail.changed.notified() => {}
-                    () = told_of_history(&mut hints) => {}
+                    () = told_of_history(&mut hints) => rested(&tail, &engine).await,
                     () = engine.clock().sleep(tail.poll()) => {}
                 }
             }
@@ -244,6 +255,18 @@ async fn rest(tail: &Tail, joined: u64, wait: impl Future<Output = ()>) {
             biased;
             () = &mut wait => return,
             () = tail.changed.notified() => {}
+        }
+    }
+}
+
+/// Waits as long as nobody needs to be told, or until somebody asks for a look.
+async fn rested(tail: &Tail, engine: &Engine) {
+    let rest = tail.rest();
+    if !rest.is_zero() {
+        tokio::select! {
+            biased;
+            () = tail.changed.notified() => {}
+            () = engine.clock().sleep(rest) => {}
         }
     }
 }

@@ -219,6 +219,10 @@ impl Follower for Bells {
     }
 
     /// What happened before is not told.
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn begins(&self, _: Position) {
         self.watch.ring_since(0);
     }

@@ -227,6 +227,10 @@ impl Follower for Ends {
         POLL
     }
 
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn begins(&self, _: Position) {
         self.begun.store(true, Ordering::Relaxed);
         self.waiting.read_fresh(true);

@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use crate::world::World;
 
 const MANY: usize = 500;
+/// How long so many rest.
+const REST: Duration = Duration::from_millis(1);
 
 #[tokio::test]
 async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follows() {
@@ -45,9 +47,9 @@ async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follow
         world.set(0, "a", 3).await;
         world.settle().await;
         assert_eq!(taken(), before + MANY, "the others rest");
-        world.pass(Duration::from_millis(1)).await;
+        world.pass(REST).await;
         assert_eq!(taken(), before + 3 * MANY, "what followed is told together");
-        world.pass(Duration::from_millis(1)).await;
+        world.pass(REST).await;
     }
     let expected: Vec<u64> = (1..=last).collect();
     while let Some(versions) = subscribers.join_next().await {
@@ -56,7 +58,7 @@ async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follow
 }
 
 #[tokio::test]
-async fn those_who_rest_hear_of_the_end_at_once() {
+async fn those_who_rest_hear_of_the_end_as_soon_as_that_is_over() {
     let world = World::with(1).await;
     let process = world.process();
     let mut subscribers = JoinSet::new();
@@ -78,6 +80,7 @@ async fn those_who_rest_hear_of_the_end_at_once() {
     world.settle().await;
     world.set(0, "a", 2).await;
     world.mark_deleted().await;
+    world.pass(REST).await;
     while let Some(ended) = subscribers.join_next().await {
         assert_eq!(ended.unwrap(), (2, "job_deleted"));
     }

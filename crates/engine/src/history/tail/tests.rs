@@ -17,6 +17,7 @@ struct Ear {
     tail: OnceLock<Arc<Tail>>,
     read_at_the_end: Mutex<Option<bool>>,
     patience: Duration,
+    rest: Duration,
 }
 
 impl Ear {
@@ -32,6 +33,10 @@ impl Follower for Ear {
 
     fn poll(&self) -> Duration {
         POLL
+    }
+
+    fn rest(&self) -> Duration {
+        self.rest
     }
 
     fn begins(&self, _: Position) {
@@ -79,6 +84,13 @@ impl World {
             plan,
             engine,
         }
+    }
+
+    async fn write(&self) {
+        let records = self.engine.records();
+        let put = records.put("key", [("field", "text")], None);
+        put.await.unwrap();
+        settle().await;
     }
 
     fn follow(&self, ear: &Arc<Ear>) -> Following {
@@ -149,4 +161,35 @@ async fn a_wait_ends_when_somebody_comes_or_all_have_left() {
     drop((following, other));
     settle().await;
     assert!(!world.engine.tail().followers().read);
+}
+
+/// The history is not read for those who rest, until somebody asks for it or needs it at once.
+#[tokio::test]
+async fn those_who_rest_are_told_when_that_is_over() {
+    let world = World::new();
+    let rest = Duration::from_millis(2);
+    let ear = Arc::new(Ear {
+        rest,
+        ..Ear::default()
+    });
+    let _following = world.follow(&ear);
+    settle().await;
+    let before = ear.told();
+    world.write().await;
+    world.write().await;
+    assert_eq!(ear.told(), before);
+    world.clock.advance(rest);
+    settle().await;
+    assert_eq!(ear.told(), before + 1, "both at once");
+
+    world.write().await;
+    world.engine.tail().look();
+    settle().await;
+    assert_eq!(ear.told(), before + 2, "a look");
+
+    let _eager = world.follow(&Arc::new(Ear::default()));
+    settle().await;
+    let before = ear.told();
+    world.write().await;
+    assert_eq!(ear.told(), before + 1, "another has no rest");
 }

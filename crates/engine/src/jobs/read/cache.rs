@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,8 +42,8 @@ pub(crate) struct Cache {
     pub(crate) states: Interest,
     inner: Mutex<Inner>,
     pub(crate) events: Arc<Fanout<Place, Arc<State>, Error>>,
-    /// Many subscribers were woken not long ago.
-    pub(crate) resting: AtomicBool,
+    /// Many subscribers were woken not long ago: nobody is until this time.
+    pub(super) resting: Mutex<Option<Duration>>,
     changed: Notify,
 }
 
@@ -91,7 +90,7 @@ impl Cache {
                 patience: Patience::default(),
             }),
             events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
-            resting: AtomicBool::new(false),
+            resting: Mutex::default(),
             changed: Notify::new(),
             engine,
             keys,
@@ -346,6 +345,11 @@ impl Follower for Cache {
 
     fn poll(&self) -> Duration {
         POLL
+    }
+
+    fn rest(&self) -> Duration {
+        let now = self.engine.clock().monotonic();
+        (*self.resting()).map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
     fn begins(&self, after: Position) {

@@ -2,9 +2,9 @@
 //!
 //! A few are woken for every change. To wake a thousand takes longer than a write, and they stand in the
 //! way of who writes: so after many were woken there is a rest, and whatever is told until it ends is told
-//! to all of them at once.
+//! to all of them at once. The history is not even read for them as long.
 
-use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::cache::Cache;
@@ -25,14 +25,22 @@ fn rest(woken: usize) -> Duration {
 }
 
 impl Cache {
+    pub(super) fn resting(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wakes the subscribers that wait for what was told: now, or as soon as the rest is over.
     pub(crate) fn wake(&self) {
         // Who ends the rest sees what was told before this: both have looked at the events since.
-        if self.resting.load(Ordering::SeqCst) {
+        if self.resting().is_some() {
             return;
         }
         let rest = rest(self.events.wake());
-        if rest.is_zero() || self.resting.swap(true, Ordering::SeqCst) {
+        if rest.is_zero() {
+            return;
+        }
+        let until = self.engine.clock().monotonic() + rest;
+        if self.resting().replace(until).is_some() {
             return;
         }
         let (me, clock) = (self.me.clone(), self.engine.clock().clone());
@@ -40,7 +48,7 @@ impl Cache {
         Spawner::current().spawn(async move {
             clock.sleep(rest).await;
             if let Some(me) = me.upgrade() {
-                me.resting.store(false, Ordering::SeqCst);
+                *me.resting() = None;
                 me.wake();
             }
         });
