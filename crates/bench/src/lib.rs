@@ -6,6 +6,7 @@
 mod claims;
 mod cycle;
 mod figures;
+mod indexed;
 mod io;
 mod locks;
 mod logs;
@@ -48,6 +49,7 @@ enum Kind {
     Locks(locks::Locks),
     Sweep(sweep::Sweep),
     Ranges(ranges::Ranges),
+    Indexed(indexed::Indexed),
     State(state::OfState),
 }
 
@@ -136,6 +138,12 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         full_only: ranges.full_only,
         kind: Kind::Ranges(ranges),
     });
+    let indexed = indexed::indexed(scale).into_iter().map(|indexed| Workload {
+        name: indexed.name.clone(),
+        about: indexed.about,
+        full_only: indexed.full_only,
+        kind: Kind::Indexed(indexed),
+    });
     let states = state::of_state(scale).into_iter().map(|state| Workload {
         name: state.name.clone(),
         about: state.about,
@@ -143,7 +151,7 @@ pub fn workloads(scale: Scale) -> Vec<Workload> {
         kind: Kind::State(state),
     });
     let few = cycles.chain(works).chain(records).chain(logs);
-    let beside_many = claims.chain(sweeps).chain(ranges);
+    let beside_many = claims.chain(sweeps).chain(ranges).chain(indexed);
     few.chain(locks).chain(states).chain(beside_many).collect()
 }
 
@@ -172,6 +180,7 @@ pub async fn run(
         Kind::Locks(locks) => locks.run(bench).await?,
         Kind::Sweep(sweep) => sweep.run(bench).await?,
         Kind::Ranges(ranges) => ranges.run(bench).await?,
+        Kind::Indexed(indexed) => indexed.run(bench).await?,
         Kind::State(state) => state.run(bench).await?,
     };
     Ok(Figures::new(workload, capabilities, measured))

@@ -24,13 +24,13 @@ pub(crate) struct Ranges {
 }
 
 /// How many records there are.
-const DEPTHS: [(u64, &str); 3] = [(1_000, "1k"), (100_000, "100k"), (1_000_000, "1m")];
+pub(crate) const DEPTHS: [(u64, &str); 3] = [(1_000, "1k"), (100_000, "100k"), (1_000_000, "1m")];
 /// Filling a store with more takes minutes.
-const SHORT_DEPTH_MAX: u64 = 100_000;
+pub(crate) const SHORT_DEPTH_MAX: u64 = 100_000;
 /// How many records each scan finds.
 const HITS: u64 = 100;
 /// Shares no factor with any depth, so that keys and values are in different orders.
-const STRIDE: u64 = 7_919;
+pub(crate) const STRIDE: u64 = 7_919;
 const PREFIX: &str = "bench.state.";
 
 pub(crate) fn ranges(scale: Scale) -> Vec<Ranges> {
@@ -47,11 +47,8 @@ pub(crate) fn ranges(scale: Scale) -> Vec<Ranges> {
 
 impl Ranges {
     pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
-        self.fill(&bench).await?;
-        let index = Index {
-            prefix: Prefix::new(PREFIX)?,
-            field: Name::new("updated_at")?,
-        };
+        fill(&bench, self.depth).await?;
+        let index = index()?;
         bench.store.ensure_index(&index).await?;
         bench.clock.sleep(self.rest).await;
         let mut latencies = Latencies::new();
@@ -83,35 +80,46 @@ impl Ranges {
             alone: None,
         })
     }
+}
 
-    async fn fill(&self, bench: &Bench) -> Result<()> {
-        const COMMIT: u64 = 200;
-        const CALL: u64 = 5_000;
-        let params = Bytes::from(vec![b'x'; 200]);
-        let put = |n: u64| -> Result<Write> {
-            let updated_at = n * STRIDE % self.depth;
-            let fields = Fields::from([
-                (Name::new("updated_at")?, updated_at.to_string().into()),
-                (Name::new("params")?, params.clone()),
-            ]);
-            let key = Key::new(format!("{PREFIX}{n:08}"))?;
-            Ok(Write::Put(Put::new(key, fields)))
+pub(crate) fn index() -> Result<Index> {
+    Ok(Index {
+        prefix: Prefix::new(PREFIX)?,
+        field: Name::new("updated_at")?,
+    })
+}
+
+pub(crate) fn key(n: u64) -> Result<Key> {
+    Ok(Key::new(format!("{PREFIX}{n:08}"))?)
+}
+
+/// So many records, each with a value of its own.
+pub(crate) async fn fill(bench: &Bench, depth: u64) -> Result<()> {
+    const COMMIT: u64 = 200;
+    const CALL: u64 = 5_000;
+    let params = Bytes::from(vec![b'x'; 200]);
+    let put = |n: u64| -> Result<Write> {
+        let updated_at = n * STRIDE % depth;
+        let fields = Fields::from([
+            (Name::new("updated_at")?, updated_at.to_string().into()),
+            (Name::new("params")?, params.clone()),
+        ]);
+        Ok(Write::Put(Put::new(key(n)?, fields)))
+    };
+    for first in (0..depth).step_by(CALL as usize) {
+        let last = depth.min(first + CALL);
+        let commit = |from: u64| -> Result<Commit> {
+            let writes = (from..last.min(from + COMMIT)).map(put);
+            Ok(Commit {
+                writes: writes.collect::<Result<_>>()?,
+                ..Commit::default()
+            })
         };
-        for first in (0..self.depth).step_by(CALL as usize) {
-            let last = self.depth.min(first + CALL);
-            let commit = |from: u64| -> Result<Commit> {
-                let writes = (from..last.min(from + COMMIT)).map(put);
-                Ok(Commit {
-                    writes: writes.collect::<Result<_>>()?,
-                    ..Commit::default()
-                })
-            };
-            let commits = (first..last).step_by(COMMIT as usize).map(commit);
-            for receipt in bench.store.commit(commits.collect::<Result<_>>()?).await {
-                receipt?;
-            }
-            (bench.progress)(first, self.depth);
+        let commits = (first..last).step_by(COMMIT as usize).map(commit);
+        for receipt in bench.store.commit(commits.collect::<Result<_>>()?).await {
+            receipt?;
         }
-        Ok(())
+        (bench.progress)(first, depth);
     }
+    Ok(())
 }

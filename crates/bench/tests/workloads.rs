@@ -10,9 +10,9 @@ use std::time::Duration;
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::decorate::{Decorated, Fault, FaultPlan, Faults, Method};
 use plimsoll::record::Record;
-use plimsoll::store::{Counts, Scan};
+use plimsoll::store::{Counts, Range, Scan};
 use plimsoll::task::Status;
-use plimsoll::{Error, Memory, Namespace, Plimsoll, Prefix, Result, Store};
+use plimsoll::{Error, Memory, Name, Namespace, Plimsoll, Prefix, Result, Store};
 use plimsoll_bench::{Figures, Scale, Workload, run, workloads};
 
 const TASKS: u64 = 200;
@@ -21,12 +21,12 @@ fn memory() -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Memory::new().open(Namespace::new("bench")?)))
 }
 
-/// Those that are over in a moment: all but claims, sweeps and ranges beside many others.
+/// Those that are over in a moment: all but claims, sweeps, ranges and writes beside many others.
 fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
     // Workers that wait ask nothing in no time: they have a test of their own.
     let all = all.filter(|w| w.name != "waiting");
-    let many = ["claim", "sweep", "range", "read"];
+    let many = ["claim", "sweep", "range", "indexed", "read"];
     let beside_many = move |w: &Workload| many.iter().any(|name| w.name.starts_with(name));
     let few = |w: &Workload| ["-10", "-1k"].iter().any(|size| w.name.ends_with(size));
     let all = all.filter(move |w| !beside_many(w) || few(w));
@@ -78,6 +78,7 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("claim-1-") => TASKS / 20,
         "sweep-1k" => TASKS / 20,
         "range-1k" => TASKS / 20 * 100,
+        _ if name.starts_with("indexed-") => TASKS / 2,
         "sweep-all-1k" => 1_000,
         "states-1" => (TASKS / 20).next_multiple_of(4),
         "states-8" => TASKS.next_multiple_of(8 * 4),
@@ -177,6 +178,20 @@ async fn a_range_finds_a_hundred_records_among_those_it_names() -> Result<()> {
     let value = |record: &Record| record.field("updated_at").cloned();
     let values: BTreeSet<_> = all.rows.iter().filter_map(value).collect();
     assert_eq!(values.len(), 1_000, "each has a value of its own");
+    Ok(())
+}
+
+#[tokio::test]
+async fn writes_of_indexed_records_move_them_or_leave_them_where_they_are() -> Result<()> {
+    for (name, moved) in [("indexed-move-1k", TASKS / 2), ("indexed-stay-1k", 0)] {
+        let store = memory()?;
+        let found = measure(name, store.clone()).await?;
+        assert_eq!(found.number("depth"), Some(1_000));
+        let new = Range::new(Name::new("updated_at")?).from(1_000);
+        let scan = Scan::new(Prefix::new("bench.state.")?, 1_000).range(new);
+        let rows = store.scan(scan).await?.rows;
+        assert_eq!(rows.len() as u64, moved, "{name}");
+    }
     Ok(())
 }
 
@@ -318,6 +333,9 @@ async fn a_call_that_fails_ends_the_workload() {
                 (Method::Scan, 1),
                 (Method::Scan, 10),
             ],
+            _ if name.starts_with("indexed-") => {
+                vec![commits, (Method::Commit, 50), (Method::DeclareIndex, 1)]
+            }
             "sweep-1k" | "sweep-all-1k" => vec![commits, (Method::Claim, 1), (Method::Due, 1)],
             // Workers repeat what failed; a caller does not.
             _ if name.starts_with("work") || name.starts_with("start") => vec![commits],
