@@ -1,4 +1,4 @@
--- Purpose: the tables of one file, version 4.
+-- Purpose: the tables of one file, version 5.
 -- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane or an
 -- index, which belongs to one.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
@@ -46,10 +46,16 @@ CREATE TABLE indexes (
     UNIQUE (ns, prefix, field)
 ) STRICT;
 
+-- The record is here, too, if it is small; otherwise the columns from `fields` on are NULL, as they are in
+-- entries of version 4 that were not written since.
 CREATE TABLE index_entries (
-    idx   INTEGER NOT NULL,
-    value INTEGER NOT NULL,
-    key   TEXT    NOT NULL,
+    idx         INTEGER NOT NULL,
+    value       INTEGER NOT NULL,
+    key         TEXT    NOT NULL,
+    fields      BLOB,
+    revision    INTEGER,
+    modified_at INTEGER,
+    expires_at  INTEGER,
     PRIMARY KEY (idx, value, key)
 ) STRICT, WITHOUT ROWID;
 

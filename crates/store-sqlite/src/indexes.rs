@@ -3,6 +3,9 @@
 //! Writes keep an index from the moment it is declared. So a record that the fill has not reached
 //! yet is in it as it is, or not at all, and the fill adds what is missing. The namespace's row says
 //! how many indexes there are: where there are none, a write does nothing for them.
+//!
+//! An entry carries its record if that is small. So it must be written whenever the record is, also
+//! when the value stays; `put_entry` does that by copying the row.
 
 use std::sync::Arc;
 
@@ -11,6 +14,7 @@ use plimsoll_core::limits::{INDEXES_MAX, PAGE_BYTES_MAX};
 use plimsoll_core::record::{Index, Record};
 use plimsoll_core::store::{Cursor, DeclareIndex, Declared, Dropped, Page, Pager, Range, Scan};
 use plimsoll_core::{Error, Key, Name, Prefix, Result, Timestamp};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Answer, Fault};
@@ -19,6 +23,10 @@ use crate::rows;
 use crate::transaction::Transaction;
 
 const RANGE: &str = include_str!("../sql/range.sql");
+const PUT_ENTRY: &str = include_str!("../sql/put_entry.sql");
+/// Entries carry records whose fields take no more bytes: at least seven of them fit into a page.
+/// Larger ones would fill the pages that a range reads, and those that a write must write.
+const CARRIED_BYTES_MAX: i64 = 512;
 /// How many entries of dropped indexes go in one transaction: others wait for it.
 const ENTRIES_REMOVED_MAX: usize = 10_000;
 const REMOVAL: &str = "DELETE FROM index_entries WHERE (idx, value, key) IN \
@@ -99,7 +107,7 @@ impl Transaction<'_> {
             None => self.insert_index(ns, &index)?,
         };
         for (value, key) in &step.entries {
-            insert(self.connection, number, *value, key)?;
+            put_entry(self.connection, ns, key, number, *value)?;
         }
         self.connection
             .prepare_cached("UPDATE indexes SET filled = ?2 WHERE idx = ?1")?
@@ -152,9 +160,10 @@ impl Transaction<'_> {
         Ok(false)
     }
 
-    /// Moves a record that is written to its new place in every index.
+    /// Puts a record whose row was just written into its place in every index.
     pub(crate) fn index_record(
         &self,
+        ns: i64,
         indexes: &[Known],
         key: &Key,
         before: Option<&Record>,
@@ -163,10 +172,7 @@ impl Transaction<'_> {
         for Known { number, index, .. } in indexes {
             let value = |record: &Record| index.value(key, &record.fields);
             let (was, is) = (before.and_then(value), after.and_then(value));
-            if was == is {
-                continue;
-            }
-            if let Some(was) = was {
+            if let Some(was) = was.filter(|_| was != is) {
                 self.connection
                     .prepare_cached(
                         "DELETE FROM index_entries WHERE idx = ? AND value = ? AND key = ?",
@@ -174,17 +180,21 @@ impl Transaction<'_> {
                     .execute(params![number, was, key.as_str()])?;
             }
             if let Some(is) = is {
-                insert(self.connection, *number, is, key)?;
+                put_entry(self.connection, ns, key, *number, is)?;
             }
         }
         Ok(())
     }
 }
 
-fn insert(connection: &Connection, number: i64, value: i64, key: &Key) -> Answer<()> {
-    connection
-        .prepare_cached("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?)")?
-        .execute(params![number, value, key.as_str()])?;
+fn put_entry(connection: &Connection, ns: i64, key: &Key, index: i64, value: i64) -> Answer<()> {
+    connection.prepare_cached(PUT_ENTRY)?.execute(params![
+        ns,
+        key.as_str(),
+        index,
+        value,
+        CARRIED_BYTES_MAX
+    ])?;
     Ok(())
 }
 
@@ -258,18 +268,29 @@ pub(crate) fn range(
     // No key is empty: with the least value of all, this is a place before all others.
     let (value, key) = (last.as_ref()).map_or((first, ""), |(value, key)| (*value, key.as_str()));
     let mut statement = connection.prepare_cached(RANGE)?;
-    let mut found = statement.query(params![ns, number, value, key, end])?;
+    let mut found = statement.query(params![number, value, key, end])?;
     let mut pager = Pager::new(scan.scope(), scan.limit);
     while let Some(row) = found.next()? {
         if pager.is_full(last.map(|(value, key)| Range::place(value, &key))) {
             break;
         }
-        let record = rows::record_from(row, 1)?;
+        let record = carried(connection, ns, row)?;
         last = Some((row.get(0)?, record.key.clone()));
         let size = record.size();
         pager.take(scan.shows(&record, now).then_some(record), size);
     }
     Ok(Ok(pager.finish()))
+}
+
+/// The record of an entry, looked up unless the entry carries it.
+fn carried(connection: &Connection, ns: i64, entry: &Row<'_>) -> Answer<Record> {
+    if entry.get_ref(2)? != ValueRef::Null {
+        return rows::record_from(entry, 1);
+    }
+    let corrupt = |error: Invalid| Fault::Corrupt(error.to_string());
+    let key = Key::new(entry.get::<_, String>(1)?).map_err(corrupt)?;
+    let record = rows::record(connection, ns, &key)?;
+    record.ok_or_else(|| Fault::Corrupt(format!("record {key} is in an index and not there")))
 }
 
 #[cfg(test)]
@@ -284,15 +305,11 @@ mod tests {
     fn a_range_is_found_by_its_bounds() {
         let connection = tables();
         let steps = plan(&connection, RANGE);
-        let [entries, records] = &steps[..] else {
+        let [entries] = &steps[..] else {
             panic!("{steps:?}");
         };
         let bounds = "USING PRIMARY KEY (idx=? AND (value,key)>(?,?) AND value<?)";
         assert!(entries.ends_with(bounds), "{entries}");
-        assert!(
-            records.ends_with("USING PRIMARY KEY (ns=? AND key=?)"),
-            "{records}"
-        );
         let removal = plan(&connection, REMOVAL);
         let by_index = |step: &String| step.contains("USING PRIMARY KEY (idx=?");
         assert!(
@@ -306,13 +323,12 @@ mod tests {
         let connection = tables();
         let fill = format!(
             "WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {records} - 1) \
-             INSERT INTO index_entries SELECT 1, n, 'key.' || n FROM n; \
-             INSERT INTO records SELECT 1, key, x'80', 1, 1, NULL FROM index_entries"
+             INSERT INTO index_entries SELECT 1, n, 'key.' || n, x'80', 1, 1, NULL FROM n"
         );
         connection.execute_batch(&fill).expect("records");
         let mut statement = connection.prepare(RANGE).expect("a statement");
         let middle = records / 2;
-        let mut rows = (statement.query(params![1, 1, middle, "", middle + 99])).expect("rows");
+        let mut rows = (statement.query(params![1, middle, "", middle + 99])).expect("rows");
         let mut found = 0;
         while rows.next().expect("a row").is_some() {
             found += 1;

@@ -18,13 +18,14 @@ use crate::mover::LOG_PAGES_MAX;
 /// Marks a file as ours: "Plim".
 const APPLICATION_ID: i64 = 0x506c_696d;
 /// The version of the schema that this program writes.
-pub const VERSION: i64 = 4;
+pub const VERSION: i64 = 5;
 /// Older versions have a race that can corrupt the write-ahead log.
 const SQLITE_MIN: i32 = 3_051_003;
 const SCHEMA: &str = include_str!("../sql/schema.sql");
 const MIGRATE_2: &str = include_str!("../sql/migrate_2.sql");
 const MIGRATE_3: &str = include_str!("../sql/migrate_3.sql");
 const MIGRATE_4: &str = include_str!("../sql/migrate_4.sql");
+const MIGRATE_5: &str = include_str!("../sql/migrate_5.sql");
 
 /// The connection of the writer: creates the file and its schema if need be.
 pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
@@ -188,10 +189,11 @@ fn migrate(connection: &mut Connection) -> Result<()> {
             if version < 2 {
                 migrate_2(&transaction).map_err(failed)?;
             }
-            if version < 3 {
-                transaction.execute_batch(MIGRATE_3).map_err(failed)?;
+            for (to, statements) in [(3, MIGRATE_3), (4, MIGRATE_4), (5, MIGRATE_5)] {
+                if version < to {
+                    transaction.execute_batch(statements).map_err(failed)?;
+                }
             }
-            transaction.execute_batch(MIGRATE_4).map_err(failed)?;
         }
         _ => {
             transaction.execute_batch(SCHEMA).map_err(failed)?;

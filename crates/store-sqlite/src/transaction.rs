@@ -257,7 +257,7 @@ impl<'a> Transaction<'a> {
         for row in written.records.into_written() {
             let after = row.after.as_ref();
             rows::put_record(self.connection, ns, &row.key, after)?;
-            self.index_record(&indexes, &row.key, row.before.as_ref(), after)?;
+            self.index_record(ns, &indexes, &row.key, row.before.as_ref(), after)?;
         }
         for row in written.keys.into_written() {
             rows::put_key(self.connection, ns, &row.key, row.after)?;

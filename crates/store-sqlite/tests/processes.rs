@@ -186,7 +186,7 @@ async fn index_for_ever(store: &SqliteStore) -> Result<()> {
     }
 }
 
-/// Every record that a step has passed is in the index, and every entry has its record. Answers how
+/// Every record that a step has passed is in the index, and every entry is as its record. Answers how
 /// many records a step has yet to pass.
 fn check_index(path: &Path) -> i64 {
     let looker = rusqlite::Connection::open(path).expect("SQLite opens it");
@@ -199,7 +199,8 @@ fn check_index(path: &Path) -> i64 {
         answer.expect("a count")
     };
     let entry = "EXISTS (SELECT 1 FROM index_entries e \
-                 WHERE e.idx = i.idx AND e.value = 7 AND e.key = r.key)";
+                 WHERE e.idx = i.idx AND e.value = 7 AND e.key = r.key \
+                 AND (e.fields, e.revision) = (r.fields, r.revision))";
     let passed = "coalesce(r.key <= i.filled, true)";
     assert_eq!(count(&format!("{passed} AND NOT {entry}")), 0, "not in it");
     let entries = "SELECT count(*) FROM index_entries e JOIN indexes i ON i.idx = e.idx \

@@ -168,7 +168,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     let said = world.run(&["doctor", "--json"]);
     let schema = check(&said, "schema");
     assert_eq!(schema["verdict"], "warning");
-    assert_eq!(schema["found"], "version 4, brought up from 1 just now");
+    assert_eq!(schema["found"], "version 5, brought up from 1 just now");
     assert_eq!(check(&said, "history")["verdict"], "ok");
     assert_eq!(version(&world), 4);
 }

@@ -288,6 +288,34 @@ async fn work_goes_on_in_a_file_of_every_version() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_entry_of_version_4_carries_its_record_once_that_is_written() -> Result<()> {
+    let (_folder, path) = folder();
+    fixture(4, &path);
+    let clock = ManualClock::new();
+    clock.advance(AGE);
+    let store = open(&path, &clock, "one").await?;
+    let carried = || -> i64 {
+        let question = "SELECT count(*) FROM index_entries e JOIN records r \
+                        ON r.ns = 1 AND r.key = e.key AND r.fields = e.fields";
+        let file = Connection::open(&path).expect("the file");
+        let answer = file.query_row(question, [], |row| row.get(0));
+        answer.expect("a count")
+    };
+    assert_eq!(carried(), 0);
+    let found = store.scan(indexed()?).await?.rows;
+    assert_eq!(found[0].key.as_str(), "counter");
+    store
+        .write(Write::Touch(found[0].key.clone(), None))
+        .await?;
+    assert_eq!(carried(), 1);
+    assert_eq!(
+        store.scan(indexed()?).await?.rows[0].fields,
+        found[0].fields
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_line_of_version_1_that_cannot_be_read_stays_with_its_task() -> Result<()> {
     let (_folder, path) = folder();
     fixture(1, &path);
