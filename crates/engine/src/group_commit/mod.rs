@@ -1,6 +1,6 @@
 //! Group commit: concurrent callers share one store call.
 //!
-//! While a group is in flight, the next one fills: commits of any caller, renewals of one lease
+//! While groups are in flight, as many as may be, the next one fills: commits of any caller, renewals of one lease
 //! duration, and one claim, sent as one `commit`, `renew` or `exchange`. There is no timer: a lone
 //! caller is served at once. A caller is answered when its group is. What has a place in a group is
 //! sent, whether or not its caller still waits; what waits for room when its caller goes away is
@@ -66,6 +66,9 @@ pub struct Bounds {
     pub calls_max: u32,
     /// About how many bytes they carry. A call that is larger goes when there is no other.
     pub bytes_max: u32,
+    /// How many groups may be in flight at the same time: more than one where the store works on
+    /// several at once.
+    pub in_flight_max: usize,
 }
 
 impl Default for Bounds {
@@ -73,6 +76,7 @@ impl Default for Bounds {
         Self {
             calls_max: 4_096,
             bytes_max: 64 * 1024 * 1024,
+            in_flight_max: 1,
         }
     }
 }
@@ -97,8 +101,8 @@ struct Shared {
 struct Queue {
     /// What is to be sent, the next group first.
     groups: VecDeque<Group>,
-    /// Whether a task is there that sends them.
-    driven: bool,
+    /// How many tasks are there that send them.
+    drivers: usize,
 }
 
 impl GroupCommit {
@@ -107,6 +111,7 @@ impl GroupCommit {
         let bounds = Bounds {
             calls_max: bounds.calls_max.max(1),
             bytes_max: bounds.bytes_max.max(1),
+            in_flight_max: bounds.in_flight_max.max(1),
         };
         let shared = Shared {
             store,
@@ -154,7 +159,8 @@ impl GroupCommit {
             return Err(call);
         }
         queue.groups.push_back(Group::of(*call));
-        if !std::mem::replace(&mut queue.driven, true) {
+        if queue.drivers < self.shared.bounds.in_flight_max {
+            queue.drivers += 1;
             drop(queue);
             let driver = Driver {
                 shared: self.shared.clone(),
@@ -202,8 +208,8 @@ impl Driver {
     fn next(&mut self) -> Option<Group> {
         let mut queue = self.shared.queue();
         let next = queue.groups.pop_front();
-        queue.driven = next.is_some();
         self.done = next.is_none();
+        queue.drivers -= usize::from(self.done);
         next
     }
 }
@@ -213,7 +219,10 @@ impl Drop for Driver {
     /// must find a queue that can be driven again.
     fn drop(&mut self) {
         if !self.done {
-            let abandoned = std::mem::take(&mut *self.shared.queue());
+            let mut queue = self.shared.queue();
+            queue.drivers -= 1;
+            let abandoned = std::mem::take(&mut queue.groups);
+            drop(queue);
             drop(abandoned);
         }
     }
