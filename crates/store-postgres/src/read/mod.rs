@@ -25,7 +25,7 @@ use crate::session::{Call, Session, Sql, params};
 use crate::task_row::{done_columns, live_columns, task_from};
 
 pub(crate) use due::due;
-pub(crate) use history::{changes, logs};
+pub(crate) use history::{HORIZON, changes, logs};
 pub(crate) use list::list;
 pub(crate) use scan::{after, end_of, scan};
 
