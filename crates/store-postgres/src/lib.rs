@@ -25,6 +25,7 @@ mod config;
 mod error;
 mod indexes;
 mod load;
+mod partitions;
 mod pool;
 mod read;
 mod record_row;
@@ -36,5 +37,5 @@ mod task_row;
 mod transaction;
 
 pub use config::Config;
-pub use schema::{SCHEMA_VERSION, migrate, migration_sql};
+pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
 pub use store::{Postgres, PostgresStore};

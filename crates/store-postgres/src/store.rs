@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
-use crate::{compact, indexes, read, schema, transaction};
+use crate::{compact, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
     text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
@@ -99,6 +99,7 @@ pub(crate) struct Database {
     /// The server's clock, unless another one was injected.
     server_clock: Option<Arc<ServerClock>>,
     hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
+    partitions: partitions::Look,
     listens: bool,
 }
 
@@ -119,6 +120,7 @@ impl Postgres {
             clock,
             server_clock,
             hubs: Mutex::default(),
+            partitions: partitions::Look::default(),
             listens: config.listen,
         };
         let postgres = Self {
@@ -155,6 +157,20 @@ impl Database {
             self.server_time(clock).await?;
         }
         Ok(())
+    }
+
+    /// Looks after the partitions of finished tasks, once in a while. Nothing depends on it: what
+    /// has no partition of its own is kept in the default one.
+    async fn keep_partitions(&self) {
+        if self.partitions.is_due()
+            && let Err(error) = self.keep_partitions_now().await
+        {
+            tracing::warn!(%error, "partitions of finished tasks could not be looked after");
+        }
+    }
+
+    async fn keep_partitions_now(&self) -> Result<()> {
+        retrying!(self.writers, session => partitions::keep(session))
     }
 
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
@@ -365,6 +381,7 @@ impl Store for PostgresStore {
     async fn compact(&self, compact: Compact) -> Result<Compacted> {
         self.check(&compact)?;
         let now = self.now().await?;
+        self.database.keep_partitions().await;
         retrying!(self.database.writers, session => compact::compact(session, self.ns, &compact, now))
     }
 
