@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use plimsoll_core::store::{
     Tasks,
 };
 use plimsoll_core::task::Task;
-use plimsoll_core::wake::{Hub, Listener};
+use plimsoll_core::wake::{Hub, Listener, Wake};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
 use tokio_postgres::types::Type;
 
@@ -26,6 +26,8 @@ use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
+use crate::listen::{Audience, Listening};
+use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
 use crate::{compact, indexes, read, schema, transaction};
@@ -99,7 +101,8 @@ pub(crate) struct Database {
     /// The server's clock, unless another one was injected.
     server_clock: Option<Arc<ServerClock>>,
     hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
-    listens: bool,
+    /// Tells other processes, and hears from them.
+    listening: Option<Listening>,
 }
 
 impl Postgres {
@@ -112,20 +115,20 @@ impl Postgres {
             (None, Some(clock)) => clock.clone(),
             (None, None) => Arc::new(ServerClock::default()),
         };
-        let database = Database {
+        let database = Arc::new_cyclic(|database: &Weak<Database>| Database {
             writers: Pool::new(&config, config.writers),
             readers: Pool::new(&config, config.readers),
+            listening: (config.listen).then(|| Listening::new(&config, database.clone())),
             limits: config.limits,
             clock,
             server_clock,
             hubs: Mutex::default(),
-            listens: config.listen,
-        };
-        let postgres = Self {
-            database: Arc::new(database),
-        };
-        postgres.database.look_at_clock().await?;
-        Ok(postgres)
+        });
+        if let Some(listening) = &database.listening {
+            listening.ready().await;
+        }
+        database.look_at_clock().await?;
+        Ok(Self { database })
     }
 
     /// A handle to a namespace.
@@ -143,8 +146,19 @@ impl Postgres {
 
 impl Database {
     fn hub(&self, ns: i32) -> Arc<Hub> {
-        let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
-        hubs.entry(ns).or_default().clone()
+        self.hubs().entry(ns).or_default().clone()
+    }
+
+    fn hubs(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Hub>>> {
+        self.hubs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells this process now and the others soon.
+    fn tell(&self, ns: i32, wake: &Wake) {
+        self.hub(ns).notify(wake);
+        if let Some(listening) = &self.listening {
+            listening.tell(ns, wake);
+        }
     }
 
     /// Asks the server for its time, if nobody has lately.
@@ -159,6 +173,22 @@ impl Database {
 
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
         retrying!(self.readers, session => server_time(session, clock))
+    }
+}
+
+impl Audience for Database {
+    fn hears(&self, ns: i32, notice: &Notice) {
+        let hub = self.hubs().get(&ns).cloned();
+        if let Some(hub) = hub {
+            hub.notify(&notice.wake);
+        }
+    }
+
+    fn missed(&self) {
+        let namespaces: Vec<i32> = self.hubs().keys().copied().collect();
+        for ns in namespaces {
+            self.hears(ns, &Notice::everything());
+        }
     }
 }
 
@@ -207,7 +237,7 @@ impl PostgresStore {
             clock: database.clock.as_ref(),
         };
         let (exchanged, wake) = transaction::exchange(&database.writers, about, exchange).await?;
-        self.hub.notify(&wake);
+        self.database.tell(self.ns, &wake);
         Ok(exchanged)
     }
 }
@@ -229,7 +259,7 @@ impl Store for PostgresStore {
             total_order: true,
             joins_in_commit: true,
             first_in_first_out: true,
-            remote_wakeups: self.database.listens,
+            remote_wakeups: self.database.listening.is_some(),
             integer_indexes: true,
         }
     }
@@ -386,6 +416,9 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
+        if let Some(listening) = &self.database.listening {
+            listening.flush().await;
+        }
         Ok(())
     }
 }

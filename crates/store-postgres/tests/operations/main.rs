@@ -1,0 +1,4 @@
+//! What is particular to PostgreSQL: wake-ups, submitting in somebody's transaction, advisory locks.
+
+mod server;
+mod wakeups;
