@@ -18,11 +18,13 @@
 
 mod apply;
 mod claim;
+mod clerk;
 mod clock;
 mod codec;
 mod compact;
 mod config;
 mod error;
+mod inbox;
 mod indexes;
 mod listen;
 mod load;

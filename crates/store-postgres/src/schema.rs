@@ -10,7 +10,10 @@ use crate::error::Answer;
 use crate::session::{Call, Session, Sql, params, quoted, with_schema};
 
 /// The migrations, the first one first.
-const MIGRATIONS: [&str; 1] = [include_str!("../sql/migrations/0001_tables.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../sql/migrations/0001_tables.sql"),
+    include_str!("../sql/migrations/0004_submit.sql"),
+];
 
 /// The version of the schema that this program works with.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;

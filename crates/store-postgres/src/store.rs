@@ -15,13 +15,14 @@ use plimsoll_core::store::{
     Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
     DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Durability, Exchange, Exchanged, Get,
     Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, TaskByKey,
-    Tasks,
+    Tasks, Write,
 };
-use plimsoll_core::task::Task;
+use plimsoll_core::task::{NewTask, Task};
 use plimsoll_core::wake::{Hub, Listener, Wake};
-use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
+use plimsoll_core::{Error, Limits, Namespace, Result, Store, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+use crate::clerk::{Clerk, Inboxes};
 use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
@@ -30,7 +31,7 @@ use crate::listen::{Audience, Listening};
 use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
-use crate::{compact, indexes, read, schema, transaction};
+use crate::{compact, inbox, indexes, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
     text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
@@ -96,6 +97,8 @@ pub struct Postgres {
 pub(crate) struct Database {
     writers: Pool,
     readers: Pool,
+    /// For transactions of callers.
+    guests: Pool,
     limits: Limits,
     clock: Arc<dyn Clock>,
     /// The server's clock, unless another one was injected.
@@ -103,6 +106,9 @@ pub(crate) struct Database {
     hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
     /// Tells other processes, and hears from them.
     listening: Option<Listening>,
+    /// Empties inboxes.
+    clerk: Clerk,
+    schema: String,
 }
 
 impl Postgres {
@@ -118,6 +124,9 @@ impl Postgres {
         let database = Arc::new_cyclic(|database: &Weak<Database>| Database {
             writers: Pool::new(&config, config.writers),
             readers: Pool::new(&config, config.readers),
+            guests: Pool::new(&plain(&config), config.guests),
+            clerk: Clerk::new(database.clone()),
+            schema: config.schema.clone(),
             listening: (config.listen).then(|| Listening::new(&config, database.clone())),
             limits: config.limits,
             clock,
@@ -176,11 +185,39 @@ impl Database {
     }
 }
 
+impl Database {
+    fn about(&self, ns: i32) -> transaction::About<'_> {
+        transaction::About {
+            ns,
+            limits: &self.limits,
+            clock: self.clock.as_ref(),
+        }
+    }
+
+    /// Takes the first tasks of an inbox. Answers whether there may be more.
+    async fn take_inbox(&self, ns: i32) -> Result<bool> {
+        let taken = inbox::take(&self.writers, self.about(ns)).await?;
+        self.tell(ns, &taken.wake);
+        Ok(taken.more)
+    }
+}
+
+impl Inboxes for Database {
+    async fn empty(&self, ns: i32) -> Result<()> {
+        self.look_at_clock().await?;
+        while self.take_inbox(ns).await? {}
+        Ok(())
+    }
+}
+
 impl Audience for Database {
     fn hears(&self, ns: i32, notice: &Notice) {
         let hub = self.hubs().get(&ns).cloned();
         if let Some(hub) = hub {
             hub.notify(&notice.wake);
+            if notice.inbox {
+                self.clerk.ring(ns);
+            }
         }
     }
 
@@ -189,6 +226,14 @@ impl Audience for Database {
         for ns in namespaces {
             self.hears(ns, &Notice::everything());
         }
+    }
+}
+
+/// Connections as callers expect them: without the settings that suit our statements.
+fn plain(config: &Config) -> Config {
+    Config {
+        prepare: false,
+        ..config.clone()
     }
 }
 
@@ -211,6 +256,17 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
+    /// Connections for transactions of callers.
+    pub(crate) fn guests(&self) -> Result<&Pool> {
+        self.check_open()?;
+        Ok(&self.database.guests)
+    }
+
+    /// The schema, and the number of the namespace in it.
+    pub(crate) fn place(&self) -> (&str, i32) {
+        (&self.database.schema, self.ns)
+    }
+
     fn check(&self, input: &(impl Check + ?Sized)) -> Result<()> {
         self.check_open()?;
         Ok(input.check(&self.database.limits)?)
@@ -230,15 +286,69 @@ impl PostgresStore {
 
     async fn write(&self, exchange: Exchange) -> Result<Exchanged> {
         self.database.look_at_clock().await?;
-        let database = &self.database;
-        let about = transaction::About {
-            ns: self.ns,
-            limits: &database.limits,
-            clock: database.clock.as_ref(),
-        };
-        let (exchanged, wake) = transaction::exchange(&database.writers, about, exchange).await?;
-        self.database.tell(self.ns, &wake);
+        let claim = exchange.claim.clone();
+        let carried = self.carry_out(exchange).await?;
+        let mut exchanged = carried.exchanged;
+        if carried.look_into_inbox {
+            self.look_into_inbox().await;
+            // An empty claim is not remembered, so it can be tried again under its name.
+            if matches!(&exchanged.claimed, Some(Ok(claimed)) if claimed.tasks.is_empty()) {
+                let again = Exchange {
+                    claim,
+                    ..Exchange::default()
+                };
+                exchanged.claimed = self.carry_out(again).await?.exchanged.claimed;
+            }
+        }
         Ok(exchanged)
+    }
+
+    async fn carry_out(&self, exchange: Exchange) -> Result<transaction::Carried> {
+        let database = &self.database;
+        let about = database.about(self.ns);
+        let carried = transaction::exchange(&database.writers, about, exchange).await?;
+        database.tell(self.ns, &carried.wake);
+        Ok(carried)
+    }
+
+    /// Takes what was submitted in other people's transactions: some of it now, the rest soon.
+    async fn look_into_inbox(&self) {
+        match self.database.take_inbox(self.ns).await {
+            Ok(false) => {}
+            Ok(true) => self.database.clerk.ring(self.ns),
+            Err(error) => tracing::warn!(%error, "an inbox could not be emptied for now"),
+        }
+    }
+
+    /// Submits a task inside the caller's transaction: it is there once that has committed, and
+    /// never if it has not. The task is checked now. Whether its key stands for another one, and
+    /// whether its id is taken, is decided after the commit: what is refused then is kept in the
+    /// table `inbox_refused`, with the reason.
+    ///
+    /// ```no_run
+    /// # use plimsoll_core::{Ids, Namespace, TaskId, clock::SystemClock, task::{Lane, NewTask}};
+    /// # use plimsoll_store_postgres::{Config, Postgres, tokio_postgres};
+    /// # async fn pay(postgres: Postgres, client: &mut tokio_postgres::Client, id: TaskId) -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = postgres.namespace(Namespace::new("orders")?).await?;
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("UPDATE orders SET paid = true WHERE id = 7", &[]).await?;
+    /// let task = NewTask::new(id, Lane::new("mail", "receipt")?, r#"{"order": 7}"#);
+    /// store.submit_in(&transaction, task).await?;
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn submit_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        task: NewTask,
+    ) -> Result<TaskId> {
+        let id = task.id;
+        let commit = Commit::of(Write::Submit(Box::new(task.clone())));
+        self.check(&commit)?;
+        let now = self.now().await?;
+        let added = inbox::add(transaction, &self.database.schema, self.ns, &task, now);
+        added.await.map_err(untouched)?;
+        Ok(id)
     }
 }
 
@@ -389,6 +499,9 @@ impl Store for PostgresStore {
     async fn due(&self, due: Due) -> Result<DueNow> {
         self.check(&due)?;
         let now = self.now().await?;
+        if retrying!(self.database.readers, session => inbox::is_waiting(session, self.ns))? {
+            self.look_into_inbox().await;
+        }
         retrying!(self.database.readers, session => read::due(session, self.ns, due.limit, now))
     }
 

@@ -1,4 +1,5 @@
 //! What is particular to PostgreSQL: wake-ups, submitting in somebody's transaction, advisory locks.
 
 mod server;
+mod submit;
 mod wakeups;
