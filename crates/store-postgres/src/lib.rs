@@ -16,6 +16,7 @@
 //! # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 //! ```
 
+mod advisory;
 mod apply;
 mod claim;
 mod clerk;
