@@ -137,10 +137,10 @@ static COMPACTED: Sql = Sql {
 
 /// Removes lines whose task is gone and answers how many. Each log is left to one process.
 pub(crate) static REMOVE_ORPHANS: Sql = Sql {
-    text: "WITH some AS (SELECT task, upto FROM plimsoll.orphans WHERE ns = $1 \
+    text: "WITH left_behind AS (SELECT task, upto FROM plimsoll.orphans WHERE ns = $1 \
                          ORDER BY task LIMIT $2 FOR UPDATE SKIP LOCKED), \
            gone AS (DELETE FROM plimsoll.logs WHERE ctid = ANY(ARRAY(\
-           SELECT l.place FROM some o CROSS JOIN LATERAL (\
+           SELECT l.place FROM left_behind o CROSS JOIN LATERAL (\
            SELECT ctid AS place FROM plimsoll.logs WHERE ns = $1 AND task = o.task \
            AND seq <= o.upto LIMIT $2) l LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone",
     types: &[Type::INT4, Type::INT8],

@@ -37,6 +37,14 @@ pub(crate) static ENTRIES: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 
+/// The newest entry up to a position, or where the history begins. Inputs: namespace, position.
+pub(crate) static NEWEST: Sql = Sql {
+    text: "SELECT coalesce((SELECT position FROM plimsoll.changes \
+           WHERE ns = $1 AND position <= $2 ORDER BY position DESC LIMIT 1), n.compacted) \
+           FROM plimsoll.namespaces n WHERE n.ns = $1",
+    types: &[Type::INT4, Type::INT8],
+};
+
 pub(crate) async fn logs(session: &mut Session, ns: i32, logs: &Logs) -> Answer<LogPage> {
     let read = |text: &str| text.parse::<i64>().ok();
     let last = Cursor::place(logs.cursor.as_ref(), &logs.scope(), read).map_err(Error::from)?;
@@ -117,7 +125,11 @@ pub(crate) async fn changes(
     let compacted = compacted(&found)?;
     let start = match changes.start {
         Start::Oldest => compacted,
-        Start::Newest => return Ok(Reading::new(changes, upto)?.page),
+        Start::Newest => {
+            let newest = Call::new(&NEWEST, params![ns, upto]);
+            let found = session.run(&[newest]).await?;
+            return Ok(Reading::new(changes, column(&found[0][0], 0)?)?.page);
+        }
         Start::After(_) if !(compacted..=newest).contains(&after) => {
             let oldest = Position::new(unsigned(compacted)?);
             return Err(Error::from(NotFound::History { oldest }).into());
