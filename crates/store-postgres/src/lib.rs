@@ -16,15 +16,20 @@
 //! # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 //! ```
 
+mod advisory;
 mod apply;
 mod claim;
+mod clerk;
 mod clock;
 mod codec;
 mod compact;
 mod config;
 mod error;
+mod inbox;
 mod indexes;
+mod listen;
 mod load;
+mod notice;
 mod partitions;
 mod pool;
 mod read;
@@ -39,3 +44,4 @@ mod transaction;
 pub use config::Config;
 pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
 pub use store::{Postgres, PostgresStore};
+pub use tokio_postgres;

@@ -21,6 +21,7 @@ use crate::apply::Apply;
 use crate::claim::{self, Revised};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
+use crate::inbox::Inbox;
 use crate::indexes::{self, Known};
 use crate::load::Wanted;
 use crate::pool::Pool;
@@ -50,7 +51,7 @@ const COMMITS_MAX: usize = 1_000;
 /// About how many bytes they carry: an entry of the history holds them all.
 const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 /// How often a transaction is tried again because somebody else was faster.
-const TRIES: usize = 100;
+pub(crate) const TRIES: usize = 100;
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -64,30 +65,39 @@ pub(crate) struct About<'a> {
 
 /// What becomes one transaction.
 #[derive(Debug, Default)]
-struct Part {
-    commits: Vec<Commit>,
-    renew: Option<Renew>,
-    claim: Option<Claim>,
+pub(crate) struct Part {
+    pub(crate) commits: Vec<Commit>,
+    pub(crate) renew: Option<Renew>,
+    pub(crate) claim: Option<Claim>,
+    /// Where the commits come from, if it is the inbox: then the transaction has begun.
+    pub(crate) inbox: Option<Inbox>,
 }
 
 /// What a transaction came to.
 #[derive(Debug, Default)]
-struct Done {
+pub(crate) struct Done {
     receipts: Vec<Result<Receipt>>,
     renewals: Option<Vec<Renewal>>,
     claimed: Option<Claimed>,
-    wake: Wake,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    look_into_inbox: bool,
 }
 
 /// Why a transaction failed, and whether it may have happened all the same.
-type Failed = (Fault, Applied);
+pub(crate) type Failed = (Fault, Applied);
+
+/// What an exchange came to.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) exchanged: Exchanged,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    pub(crate) look_into_inbox: bool,
+}
 
 /// Carries out an exchange.
-pub(crate) async fn exchange(
-    pool: &Pool,
-    about: About<'_>,
-    exchange: Exchange,
-) -> Result<(Exchanged, Wake)> {
+pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) -> Result<Carried> {
     let mut answer = Exchanged {
         commits: Vec::with_capacity(exchange.commits.len()),
         renewals: None,
@@ -103,7 +113,7 @@ pub(crate) async fn exchange(
         Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
         Some(Ok(())) | None => last.claim = claim,
     }
-    let mut wake = Wake::default();
+    let (mut wake, mut look_into_inbox) = (Wake::default(), false);
     let (mut valid, mut places) = (Vec::new(), Vec::new());
     for (place, commit) in exchange.commits.into_iter().enumerate() {
         match commit.check(about.limits) {
@@ -131,6 +141,7 @@ pub(crate) async fn exchange(
         match carry_out(pool, about, part).await {
             Ok(done) => {
                 wake.absorb(&done.wake);
+                look_into_inbox |= done.look_into_inbox;
                 for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
                     answer.commits[place] = receipt;
                 }
@@ -150,7 +161,11 @@ pub(crate) async fn exchange(
             }
         }
     }
-    Ok((answer, wake))
+    Ok(Carried {
+        exchanged: answer,
+        wake,
+        look_into_inbox,
+    })
 }
 
 /// Cuts commits into transactions that hold nobody up for long.
@@ -219,9 +234,9 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
 }
 
 /// Carries out each commit by itself: one that cannot be does not keep the others waiting.
-async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
     let mut all = Done::default();
-    for commit in part.commits {
+    for commit in std::mem::take(&mut part.commits) {
         let one = Part {
             commits: vec![commit],
             ..Part::default()
@@ -234,12 +249,7 @@ async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, F
             Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
         }
     }
-    let rest = Part {
-        commits: Vec::new(),
-        renew: part.renew,
-        claim: part.claim,
-    };
-    let done = carry_out(pool, about, rest).await?;
+    let done = carry_out(pool, about, part).await?;
     all.wake.absorb(&done.wake);
     Ok(Done {
         receipts: all.receipts,
@@ -294,7 +304,7 @@ struct Decided {
 }
 
 /// One try, in one transaction. Whatever fails before `COMMIT` is sent has not happened.
-async fn attempt(
+pub(crate) async fn attempt(
     session: &mut Session,
     about: About<'_>,
     part: &Part,
@@ -302,7 +312,10 @@ async fn attempt(
 ) -> Result<Done, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
     let now = about.clock.now();
-    let mut begin = vec![Call::from(&BEGIN)];
+    let mut begin = match part.inbox {
+        None => vec![Call::from(&BEGIN)],
+        Some(_) => Vec::new(),
+    };
     let first = session.revisions().await.map_err(untouched)?;
     let mut moment = Moment {
         now,
@@ -324,6 +337,10 @@ async fn attempt(
     let count = u64::try_from(part.commits.len()).unwrap_or(u64::MAX);
     moment.revision = Revision::new(moment.revision.get().saturating_add(count));
     let mut calls = begin;
+    if let Some(inbox) = &part.inbox {
+        let errors = receipts.iter().map(|receipt| receipt.as_ref().err());
+        calls.extend(inbox.remove(about.ns, now, errors));
+    }
     if let Some(renew) = &part.renew {
         calls.extend(writing.flush().map_err(untouched)?);
         let sent = std::mem::take(&mut calls);
@@ -346,6 +363,7 @@ async fn attempt(
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;
+        done.look_into_inbox = taken.look_into_inbox;
         done.claimed = Some(taken.claimed);
     }
     calls.extend(writing.flush().map_err(untouched)?);

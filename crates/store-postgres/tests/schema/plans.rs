@@ -5,7 +5,7 @@ use crate::server::Place;
 const FILL: &str = "
 INSERT INTO namespaces (name) SELECT 'n' || g FROM generate_series(1, 5) g;
 CREATE TEMP TABLE made AS
-SELECT g, 1 + g % 5 AS ns, first_id(now() - g * interval '1 second') AS id, 'q' || g % 20 AS queue,
+SELECT g, (SELECT ns FROM namespaces WHERE name = 'n' || (1 + g % 5)) AS ns, first_id(now() - g * interval '1 second') AS id, 'q' || g % 20 AS queue,
     CASE WHEN g % 100 = 0 THEN 1 WHEN g % 200 = 3 THEN 4 ELSE 3 END AS status
 FROM generate_series(1, 50000) g;
 INSERT INTO specs (ns, id, lane, born, created_at, max_attempts, queue, kind, payload, owner)
