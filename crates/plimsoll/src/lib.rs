@@ -206,4 +206,7 @@ mod guides {
     struct Logs;
     #[doc = include_str!("../../../docs/workers.md")]
     struct Workers;
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/postgres.md")]
+    struct Postgres;
 }
