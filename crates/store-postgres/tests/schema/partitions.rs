@@ -153,6 +153,8 @@ async fn one_that_is_in_the_way_delays_nobody_for_long() {
     let other = crate::server::connect(&place.config).await;
     let hold = format!("BEGIN; SELECT 1 FROM {}.tasks_done", place.quoted());
     other.batch_execute(&hold).await.unwrap();
+    // Whoever waits longer than this fails.
+    place.run("SET statement_timeout = '3s'").await;
     assert_eq!(
         kept(&place, 3).await,
         ("0".into(), "0".into()),

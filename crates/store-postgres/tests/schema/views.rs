@@ -266,7 +266,9 @@ async fn logs_and_steps_are_those_of_the_engine() {
     assert_eq!(found, expected);
     assert_eq!(found.len(), 3);
 
-    engine.tasks().delete(id).await.unwrap();
+    // A log that is too long to go at once with its task is not shown any more.
+    let orphan = "INSERT INTO orphans SELECT ns, task, max(seq) FROM logs GROUP BY ns, task";
+    place.run(orphan).await;
     assert!(place.rows("SELECT id FROM job_logs").await.is_empty());
     place.drop().await;
 }
