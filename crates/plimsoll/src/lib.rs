@@ -9,6 +9,8 @@
 //! # Ok::<(), plimsoll::Error>(()) }).unwrap();
 //! ```
 
+#[cfg(feature = "postgres")]
+mod server;
 pub mod telemetry;
 mod url;
 
@@ -20,10 +22,12 @@ pub use plimsoll_engine::{
     Worker, Workers, archive, history, history::History, jobs, locks, records, registry, sweeper,
     tasks, testing, worker,
 };
+#[cfg(feature = "postgres")]
+pub use plimsoll_store_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use plimsoll_store_sqlite as sqlite;
 
-pub use url::StoreUrl;
+pub use url::{PostgresUrl, StoreUrl};
 
 /// An open store with all its namespaces.
 #[derive(Clone, Debug)]
@@ -37,6 +41,10 @@ enum Opened {
     Memory(Memory),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlite::Sqlite),
+    #[cfg(feature = "postgres")]
+    Postgres(postgres::Postgres),
+    #[cfg(feature = "postgres")]
+    Server(Arc<server::Server>),
 }
 
 impl From<Memory> for Plimsoll {
@@ -63,28 +71,23 @@ impl From<sqlite::Sqlite> for Plimsoll {
     }
 }
 
+/// For who wants to configure more than a URL says. Calls are merged as they are for a URL.
+#[cfg(feature = "postgres")]
+impl From<postgres::Postgres> for Plimsoll {
+    fn from(postgres: postgres::Postgres) -> Self {
+        Self::of(Opened::Postgres(postgres))
+    }
+}
+
 impl Plimsoll {
-    /// Opens the store that the URL names: see [`StoreUrl`]. It waits for the file: up to five
-    /// seconds if another program holds it, and longer if an older file is brought up to date.
+    /// Opens the store that the URL names: see [`StoreUrl`].
+    ///
+    /// It waits for a file: up to five seconds if another program holds it, and longer if an older
+    /// file is brought up to date. A server is connected to when the first namespace is opened,
+    /// on the runtime of who does that. If its schema is missing or older, it is brought up to date
+    /// then, unless the URL says `migrate=off`.
     pub fn open(url: &str) -> Result<Self> {
-        let opened = match StoreUrl::parse(url)? {
-            StoreUrl::Memory => Opened::Memory(Memory::new()),
-            #[cfg(feature = "sqlite")]
-            StoreUrl::Sqlite { path, durability } => {
-                let config = sqlite::Config {
-                    durability,
-                    ..sqlite::Config::new(path)
-                };
-                Opened::Sqlite(sqlite::Sqlite::open(config)?)
-            }
-            #[cfg(not(feature = "sqlite"))]
-            StoreUrl::Sqlite { .. } => {
-                return Err(Error::Unsupported(
-                    "this program was built without the feature `sqlite`".into(),
-                ));
-            }
-        };
-        Ok(Self::of(opened))
+        StoreUrl::parse(url)?.open()
     }
 
     fn of(opened: Opened) -> Self {
@@ -135,12 +138,46 @@ impl Plimsoll {
     }
 }
 
+impl StoreUrl {
+    /// Opens the store: see [`Plimsoll::open`].
+    pub fn open(self) -> Result<Plimsoll> {
+        let opened = match self {
+            Self::Memory => Opened::Memory(Memory::new()),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { path, durability } => {
+                let config = sqlite::Config {
+                    durability,
+                    ..sqlite::Config::new(path)
+                };
+                Opened::Sqlite(sqlite::Sqlite::open(config)?)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => Opened::Server(Arc::new(server::Server::new(&url)?)),
+            #[cfg(not(feature = "sqlite"))]
+            Self::Sqlite { .. } => return Err(without("sqlite")),
+            #[cfg(not(feature = "postgres"))]
+            Self::Postgres(_) => return Err(without("postgres")),
+        };
+        Ok(Plimsoll::of(opened))
+    }
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+fn without(feature: &str) -> Error {
+    let message = format!("this program was built without the feature `{feature}`");
+    Error::Unsupported(message.into())
+}
+
 impl Opened {
     async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
         match self {
             Self::Memory(memory) => Ok(Arc::new(memory.open(namespace))),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => Ok(Arc::new(sqlite.namespace(namespace).await?)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(postgres) => server::merged(postgres, namespace).await,
+            #[cfg(feature = "postgres")]
+            Self::Server(server) => server.namespace(namespace).await,
         }
     }
 }
@@ -169,4 +206,7 @@ mod guides {
     struct Logs;
     #[doc = include_str!("../../../docs/workers.md")]
     struct Workers;
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/postgres.md")]
+    struct Postgres;
 }

@@ -1,10 +1,15 @@
 //! Which store to open.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use plimsoll_core::Invalid;
 use plimsoll_core::error::Problem;
 use plimsoll_core::store::Durability;
+
+pub use self::postgres::PostgresUrl;
+
+mod postgres;
 
 /// A store, as people write it.
 ///
@@ -13,6 +18,9 @@ use plimsoll_core::store::Durability;
 /// | `memory:` | this process's memory |
 /// | `sqlite:PATH` | a file; every write is on disk before it is acknowledged |
 /// | `sqlite:PATH?durability=system` | a file; a write survives the process, not the machine |
+/// | `postgres://USER:PASSWORD@HOST:PORT/DATABASE` | a schema of a PostgreSQL database: see [`PostgresUrl`] |
+///
+/// As text, passwords are left out.
 ///
 /// ```
 /// use plimsoll::StoreUrl;
@@ -32,6 +40,18 @@ pub enum StoreUrl {
         /// What has happened when a write is acknowledged.
         durability: Durability,
     },
+    /// A PostgreSQL database.
+    Postgres(PostgresUrl),
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite { path, .. } => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) => url.fmt(f),
+        }
+    }
 }
 
 impl StoreUrl {
@@ -65,8 +85,10 @@ impl StoreUrl {
                     durability,
                 })
             }
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(PostgresUrl::parse(url)?)),
             Some(_) | None => Err(invalid(Problem::Malformed {
-                expected: "memory: or sqlite:PATH".into(),
+                expected: "memory:, sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+                    .into(),
             })),
         }
     }

@@ -65,11 +65,13 @@ static NEXT_OF_LANES: Sql = Sql {
     ),
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
 };
+/// When the next task is due, and whether there is something in the inbox.
 static NEXT_DUE: Sql = Sql {
-    text: "SELECT min(due.runnable_at) FROM unnest($1) l(lane) CROSS JOIN LATERAL \
+    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2) \
+           FROM unnest($1) l(lane) CROSS JOIN LATERAL \
            (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \
             ORDER BY runnable_at LIMIT 1) due",
-    types: &[Type::INT8_ARRAY],
+    types: &[Type::INT8_ARRAY, Type::INT4],
 };
 
 /// How many more heads of lanes than wanted are looked at first: others may be taking some.
@@ -81,6 +83,8 @@ pub(crate) struct Taken {
     pub(crate) claimed: Claimed,
     pub(crate) changes: Vec<Change>,
     pub(crate) remember: Option<Call>,
+    /// It found less than it asked for, and there is something in the inbox.
+    pub(crate) look_into_inbox: bool,
 }
 
 /// Takes tasks, as they are in the transaction after `before` was sent, and writes them to `apply`.
@@ -100,6 +104,7 @@ pub(crate) async fn claim(
         },
         changes: Vec::new(),
         remember: None,
+        look_into_inbox: false,
     };
     match &claim.pick {
         Pick::Ids(wanted) => {
@@ -127,6 +132,7 @@ pub(crate) async fn claim(
             taken.claimed.refused = found.refused;
             if taken.claimed.tasks.len() < *limit {
                 taken.claimed.next_due = found.next_due;
+                taken.look_into_inbox = found.inbox;
             }
             if !taken.changes.is_empty() {
                 taken.remember = Some(remember(ns, claim, &taken.claimed.tasks, moment.moment.now));
@@ -245,6 +251,8 @@ struct Next {
     tasks: Vec<Arc<Task>>,
     refused: Vec<(TaskId, Error)>,
     next_due: Option<Timestamp>,
+    /// There is something in the inbox.
+    inbox: bool,
 }
 
 async fn next(
@@ -260,7 +268,7 @@ async fn next(
     let sent = calls.len();
     let request = Id(claim.request.as_u128());
     calls.push(Call::new(&REMEMBERED, params![ns, request]));
-    calls.push(Call::new(&NEXT_DUE, params![numbers.clone()]));
+    calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
     let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
     calls.push(heads_of(ns, &numbers, wanted, heads));
     let mut answers = session.run(&calls).await?.split_off(sent).into_iter();
@@ -268,9 +276,9 @@ async fn next(
     let remembered = (remembered.iter().flatten().next())
         .map(remembered_from)
         .transpose()?;
-    let next_due = match due.iter().flatten().next() {
-        Some(row) => column::<Option<At>>(row, 0)?,
-        None => None,
+    let (next_due, inbox) = match due.iter().flatten().next() {
+        Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
+        None => (None, false),
     };
     let mut found = answers.next().unwrap_or_default();
     let (mut tasks, mut refused);
@@ -312,6 +320,7 @@ async fn next(
         refused,
         // A task that waits for another one has no time of its own.
         next_due: next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX),
+        inbox,
     })
 }
 

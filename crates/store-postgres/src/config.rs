@@ -22,6 +22,8 @@ pub struct Config {
     pub writers: usize,
     /// How many reads may run at the same time.
     pub readers: usize,
+    /// How many transactions of callers may hold or wait for an advisory lock at the same time.
+    pub guests: usize,
     /// Whether to listen for what other processes wrote. Without, as behind a pooler that hands
     /// connections on after each transaction, everybody has to poll.
     pub listen: bool,
@@ -69,6 +71,7 @@ impl Config {
             clock: None,
             writers: 2,
             readers: 4,
+            guests: 4,
             listen: true,
             prepare: true,
             lock_timeout: Duration::from_secs(2),

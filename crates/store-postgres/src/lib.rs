@@ -16,16 +16,22 @@
 //! # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 //! ```
 
+mod advisory;
 mod apply;
 mod claim;
+mod clerk;
 mod clock;
 mod codec;
 mod compact;
 mod config;
 mod error;
 mod held;
+mod inbox;
 mod indexes;
+mod listen;
 mod load;
+mod notice;
+mod partitions;
 #[cfg(test)]
 mod plans;
 mod pool;
@@ -39,5 +45,6 @@ mod task_row;
 mod transaction;
 
 pub use config::Config;
-pub use schema::{SCHEMA_VERSION, migrate, migration_sql};
+pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
 pub use store::{Postgres, PostgresStore};
+pub use tokio_postgres;

@@ -54,7 +54,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ),
         ("lines", &read::history::LINES, "1, $ID, 5, 33"),
         ("entries", &read::history::ENTRIES, "1, 10000, 33"),
-        ("newest", &read::history::NEWEST, "1, 10000"),
+        ("newest", &read::history::NEWEST, "1"),
         ("scheduled", &read::due::SCHEDULED, "1, now(), 33"),
         ("expired", &read::due::EXPIRED, "1, now(), 33"),
         ("expired records", &read::due::RECORDS, "1, now(), 33"),

@@ -1,7 +1,7 @@
 //! Migrations: what the database needs, and whether it has it.
 
-use plimsoll_core::error::{Applied, Unavailable};
-use plimsoll_core::{Error, Result};
+use plimsoll_core::error::{Applied, Problem, Unavailable};
+use plimsoll_core::{Error, Invalid, Result};
 use tokio_postgres::types::Type;
 
 use crate::codec::column;
@@ -10,10 +10,18 @@ use crate::error::Answer;
 use crate::session::{Call, Session, Sql, params, quoted, with_schema};
 
 /// The migrations, the first one first.
-const MIGRATIONS: [&str; 1] = [include_str!("../sql/migrations/0001_tables.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("../sql/migrations/0001_tables.sql"),
+    include_str!("../sql/migrations/0002_views.sql"),
+    include_str!("../sql/migrations/0003_partitions.sql"),
+    include_str!("../sql/migrations/0004_submit.sql"),
+];
 
 /// The version of the schema that this program works with.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// PostgreSQL cuts longer names.
+const NAME_BYTES_MAX: usize = 63;
 
 static VERSION_TABLE: Sql = Sql {
     text: "SELECT to_regclass($1) IS NOT NULL",
@@ -24,25 +32,96 @@ static VERSION: Sql = Sql {
     types: &[],
 };
 
-/// Everything that [`migrate`] does, as SQL for people who run it by themselves.
+/// What [`migrate`] runs, as SQL for people who run it by themselves, as often as they like.
+///
+/// ```
+/// let sql = plimsoll_store_postgres::migration_sql("tenant_a");
+/// assert!(sql.contains("CREATE SCHEMA IF NOT EXISTS \"tenant_a\""));
+/// ```
 pub fn migration_sql(schema: &str) -> String {
-    let schema = quoted(schema);
-    let scripts = (MIGRATIONS.iter().zip(1..))
-        .map(|(script, version)| with_schema(&format!("{script}{}", recorded(version)), &schema));
-    let scripts: String = scripts.collect();
-    format!("BEGIN;\n{}{scripts}COMMIT;\n", prelude(&schema))
+    let steps: String = MIGRATIONS.iter().zip(1..).map(step).collect();
+    let script = format!(
+        "BEGIN;\n\
+         SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;\n\
+         -- Whoever comes first migrates; the others wait here and find it done.\n\
+         SELECT pg_advisory_xact_lock(hashtext('plimsoll migration'));\n\
+         CREATE SCHEMA IF NOT EXISTS {};\n\
+         CREATE TABLE IF NOT EXISTS plimsoll.migrations (\n    \
+             version integer PRIMARY KEY,\n    \
+             at timestamptz NOT NULL DEFAULT now()\n\
+         );\n{steps}COMMIT;\n",
+        quoted(schema)
+    );
+    with_schema(&script, &quoted(schema))
+}
+
+/// A migration that is skipped where it was run before.
+fn step((script, version): (&&str, u32)) -> String {
+    format!(
+        "DO $migration$ BEGIN\n\
+         IF NOT EXISTS (SELECT 1 FROM plimsoll.migrations WHERE version = {version}) THEN\n\
+         {script}\
+         INSERT INTO plimsoll.migrations (version) VALUES ({version});\n\
+         END IF;\nEND $migration$;\n"
+    )
+}
+
+/// What gives a role everything that programs need at run time, and nothing else: it can neither
+/// create nor alter nor drop nor truncate anything. To be run after each migration, by its owner.
+///
+/// ```
+/// let sql = plimsoll_store_postgres::grants_sql("plimsoll", "worker");
+/// assert!(!sql.contains("TRUNCATE"));
+/// ```
+pub fn grants_sql(schema: &str, role: &str) -> String {
+    let grants = include_str!("../sql/grants.sql");
+    (grants.replace(":schema", &quoted(schema))).replace(":role", &quoted(role))
+}
+
+/// What lets a role look at everything and change nothing. To be run after each migration.
+///
+/// ```
+/// let sql = plimsoll_store_postgres::viewer_sql("plimsoll", "support");
+/// assert!(!sql.contains("INSERT"));
+/// ```
+pub fn viewer_sql(schema: &str, role: &str) -> String {
+    let (schema, role) = (quoted(schema), quoted(role));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};\n"
+    )
 }
 
 /// Brings the schema up to date; many processes may do so at once. Answers the version it had.
 pub async fn migrate(config: &Config) -> Result<u32> {
+    sound(&config.schema)?;
     let mut session = connect(config).await?;
-    let done = apply(&mut session, config).await;
-    session.roll_back().await;
-    done.map_err(|fault| fault.into_error(Applied::No))?
+    let before = version(&mut session, config).await;
+    let before = before.map_err(|fault| fault.into_error(Applied::No))?;
+    if before > SCHEMA_VERSION {
+        return Err(too_new(config, before));
+    }
+    if before < SCHEMA_VERSION {
+        let done = session.execute(&migration_sql(&config.schema)).await;
+        done.map_err(|fault| fault.into_error(Applied::No))?;
+    }
+    Ok(before)
+}
+
+/// A name that can be written everywhere, also inside the texts of functions.
+fn sound(schema: &str) -> Result<()> {
+    let odd = |letter: char| matches!(letter, '\'' | '$' | '%' | '.' | '\\') || letter.is_control();
+    if schema.is_empty() || schema.len() > NAME_BYTES_MAX || schema.contains(odd) {
+        let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes without ' $ % . or \\");
+        let expected = expected.into();
+        return Err(Invalid::new("schema", Problem::Malformed { expected }).into());
+    }
+    Ok(())
 }
 
 /// Refuses a schema that is not the one this program works with.
 pub(crate) async fn check(config: &Config) -> Result<()> {
+    sound(&config.schema)?;
     let mut session = connect(config).await?;
     let found = version(&mut session, config).await;
     let found = found.map_err(|fault| fault.into_error(Applied::No))?;
@@ -77,47 +156,10 @@ async fn version(session: &mut Session, config: &Config) -> Answer<u32> {
     Ok(version.unsigned_abs())
 }
 
-async fn apply(session: &mut Session, config: &Config) -> Answer<Result<u32>> {
-    let before = version(session, config).await?;
-    if before == SCHEMA_VERSION {
-        return Ok(Ok(before));
-    }
-    if before > SCHEMA_VERSION {
-        return Ok(Err(too_new(config, before)));
-    }
-    // Whoever comes first migrates; the others wait here and find it done.
-    session
-        .execute("BEGIN; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(hashtext('plimsoll migration'))")
-        .await?;
-    session.execute(&prelude(&quoted(&config.schema))).await?;
-    let found = version(session, config).await?;
-    for (script, version) in MIGRATIONS.iter().zip(1..) {
-        if version > found {
-            session.execute(script).await?;
-            session.execute(&recorded(version)).await?;
-        }
-    }
-    session.execute("COMMIT").await?;
-    Ok(Ok(before))
-}
-
-fn prelude(schema: &str) -> String {
-    format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema};\n\
-         CREATE TABLE IF NOT EXISTS {schema}.migrations (\n\
-         \x20   version integer PRIMARY KEY,\n\
-         \x20   at timestamptz NOT NULL DEFAULT now()\n);\n"
-    )
-}
-
-fn recorded(version: u32) -> String {
-    format!("INSERT INTO plimsoll.migrations (version) VALUES ({version});\n")
-}
-
 fn too_new(config: &Config, found: u32) -> Error {
     Error::Unsupported(
         format!(
-            "the schema {} has version {found}, this program knows {SCHEMA_VERSION}: use a newer one",
+            "the schema {} has version {found}, this program knows {SCHEMA_VERSION}: use a newer program",
             config.schema
         )
         .into(),

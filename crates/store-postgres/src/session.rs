@@ -38,6 +38,11 @@ static ROLLBACK: Sql = Sql {
     text: "ROLLBACK",
     types: &[],
 };
+/// Settings for the rest of a transaction.
+static SET_LOCAL: Sql = Sql {
+    text: "SELECT set_config(name, value, true) FROM unnest($1, $2) setting(name, value)",
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+};
 
 /// A value for a parameter.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
@@ -80,6 +85,8 @@ pub(crate) struct Session {
     /// The schema as it is written in statements.
     schema: Arc<str>,
     prepare: bool,
+    /// What every transaction has to set, where the connection does not keep it.
+    settings: Vec<(&'static str, String)>,
     call_timeout: Duration,
     timer: SystemClock,
     /// Whether a transaction may be open.
@@ -108,6 +115,7 @@ impl Session {
             statements: HashMap::new(),
             schema: quoted(&config.schema).into(),
             prepare: config.prepare,
+            settings: settings(config),
             call_timeout: config.call_timeout,
             timer: SystemClock::new(),
             open: false,
@@ -115,7 +123,10 @@ impl Session {
             revisions: None,
         };
         if config.prepare {
-            (session.client.batch_execute(&settings(config)).await).map_err(unreachable)?;
+            let set =
+                (session.settings.iter()).map(|(name, value)| format!("SET {name} = {value};"));
+            let set: String = set.collect();
+            (session.client.batch_execute(&set).await).map_err(unreachable)?;
         }
         Ok(session)
     }
@@ -128,6 +139,18 @@ impl Session {
     /// Whether a transaction may be open.
     pub(crate) fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// The connection, for a transaction of somebody else. Nobody else uses it until it is given
+    /// back.
+    pub(crate) fn lend(&mut self) -> &mut Client {
+        self.open = true;
+        &mut self.client
+    }
+
+    /// The transaction of somebody else has ended.
+    pub(crate) fn give_back(&mut self) {
+        self.open = false;
     }
 
     /// The first of some revisions that nobody else has.
@@ -212,9 +235,27 @@ impl Session {
                 self.prepare(call.sql).await?;
             }
         }
-        let answers = in_order(calls.iter().map(|call| self.send(call).boxed())).await;
-        let answers: Result<Vec<_>, _> = answers.into_iter().collect();
-        Ok(answers?)
+        // With a pooler, each transaction may have another connection, and brings its settings.
+        let set = (!self.prepare).then(|| self.set_local());
+        let (mut sent, mut asked) = (Vec::new(), Vec::new());
+        for call in calls {
+            sent.push(self.send(call).boxed());
+            asked.push(true);
+            if let Some(set) = set.as_ref().filter(|_| call.begins()) {
+                sent.push(self.send(set).boxed());
+                asked.push(false);
+            }
+        }
+        let answers: Result<Vec<_>, _> = in_order(sent.into_iter()).await.into_iter().collect();
+        let answers = answers?.into_iter().zip(asked);
+        Ok(answers
+            .filter_map(|(rows, asked)| asked.then_some(rows))
+            .collect())
+    }
+
+    fn set_local(&self) -> Call {
+        let (names, values): (Vec<_>, Vec<_>) = self.settings.iter().cloned().unzip();
+        Call::new(&SET_LOCAL, params![names, values])
     }
 
     async fn prepare(&mut self, sql: &'static Sql) -> Answer<()> {
@@ -297,17 +338,23 @@ pub(crate) fn with_schema(text: &str, schema: &str) -> String {
     text.replace("plimsoll.", &format!("{schema}."))
 }
 
-/// What a session needs to hold. Plans never depend on statistics: rows are always found by an
+/// What holds for our statements. Plans never depend on statistics: rows are always found by an
 /// index, from the few that are named.
-fn settings(config: &Config) -> String {
-    format!(
-        "SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 10000; \
-         SET statement_timeout = {}; SET jit = off; SET enable_seqscan = off; \
-         SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
-         SET plan_cache_mode = force_generic_plan",
-        config.lock_timeout.as_millis(),
-        config.call_timeout.as_millis(),
-    )
+fn settings(config: &Config) -> Vec<(&'static str, String)> {
+    vec![
+        ("lock_timeout", config.lock_timeout.as_millis().to_string()),
+        ("idle_in_transaction_session_timeout", "10000".into()),
+        (
+            "statement_timeout",
+            config.call_timeout.as_millis().to_string(),
+        ),
+        ("jit", "off".into()),
+        ("enable_seqscan", "off".into()),
+        ("enable_hashjoin", "off".into()),
+        ("enable_mergejoin", "off".into()),
+        ("enable_bitmapscan", "off".into()),
+        ("plan_cache_mode", "force_generic_plan".into()),
+    ]
 }
 
 fn unreachable(error: tokio_postgres::Error) -> Fault {

@@ -7,3 +7,11 @@ use std::future::Future;
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(future);
 }
+
+/// Likewise, from where there may be no runtime any more: then nothing happens.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn spawn_if_running(future: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(future);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,21 +15,24 @@ use plimsoll_core::store::{
     Capabilities, ChangePage, Changes, Claim, Claimed, Commit, Compact, Compacted, Counts,
     DeclareIndex, Declared, DropIndex, Dropped, Due, DueNow, Durability, Exchange, Exchanged, Get,
     Groups, LaneCounts, List, LogPage, Logs, Page, Peek, Receipt, Renew, Renewal, Scan, TaskByKey,
-    Tasks,
+    Tasks, Write,
 };
-use plimsoll_core::task::Task;
-use plimsoll_core::wake::{Hub, Listener};
-use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
+use plimsoll_core::task::{NewTask, Task};
+use plimsoll_core::wake::{Hub, Listener, Wake};
+use plimsoll_core::{Error, Limits, Namespace, Result, Store, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+use crate::clerk::{Clerk, Inboxes};
 use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::held::Held;
+use crate::listen::{Audience, Listening};
+use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
-use crate::{compact, indexes, read, schema, transaction};
+use crate::{compact, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
     text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
@@ -95,12 +98,20 @@ pub struct Postgres {
 pub(crate) struct Database {
     writers: Pool,
     readers: Pool,
+    /// For transactions of callers.
+    guests: Pool,
     limits: Limits,
     clock: Arc<dyn Clock>,
     /// The server's clock, unless another one was injected.
     server_clock: Option<Arc<ServerClock>>,
     hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
-    listens: bool,
+    partitions: partitions::Look,
+    held: Held,
+    /// Tells other processes, and hears from them.
+    listening: Option<Listening>,
+    /// Empties inboxes.
+    clerk: Clerk,
+    schema: String,
 }
 
 impl Postgres {
@@ -113,20 +124,25 @@ impl Postgres {
             (None, Some(clock)) => clock.clone(),
             (None, None) => Arc::new(ServerClock::default()),
         };
-        let database = Database {
+        let database = Arc::new_cyclic(|database: &Weak<Database>| Database {
             writers: Pool::new(&config, config.writers),
             readers: Pool::new(&config, config.readers),
+            guests: Pool::new(&plain(&config), config.guests),
+            clerk: Clerk::new(database.clone()),
+            schema: config.schema.clone(),
+            listening: (config.listen).then(|| Listening::new(&config, database.clone())),
             limits: config.limits,
             clock,
             server_clock,
             hubs: Mutex::default(),
-            listens: config.listen,
-        };
-        let postgres = Self {
-            database: Arc::new(database),
-        };
-        postgres.database.look_at_clock().await?;
-        Ok(postgres)
+            partitions: partitions::Look::default(),
+            held: Held::default(),
+        });
+        if let Some(listening) = &database.listening {
+            listening.ready().await;
+        }
+        database.look_at_clock().await?;
+        Ok(Self { database })
     }
 
     /// A handle to a namespace.
@@ -137,7 +153,6 @@ impl Postgres {
             hub: self.database.hub(ns),
             namespace,
             ns,
-            held: Held::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -145,8 +160,19 @@ impl Postgres {
 
 impl Database {
     fn hub(&self, ns: i32) -> Arc<Hub> {
-        let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
-        hubs.entry(ns).or_default().clone()
+        self.hubs().entry(ns).or_default().clone()
+    }
+
+    fn hubs(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Hub>>> {
+        self.hubs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells this process now and the others soon.
+    fn tell(&self, ns: i32, wake: &Wake) {
+        self.hub(ns).notify(wake);
+        if let Some(listening) = &self.listening {
+            listening.tell(ns, wake);
+        }
     }
 
     /// Asks the server for its time, if nobody has lately.
@@ -159,8 +185,75 @@ impl Database {
         Ok(())
     }
 
+    /// Looks after the partitions of finished tasks, once in a while. Nothing depends on it: what
+    /// has no partition of its own is kept in the default one.
+    async fn keep_partitions(&self) {
+        if self.partitions.is_due()
+            && let Err(error) = self.keep_partitions_now().await
+        {
+            tracing::warn!(%error, "partitions of finished tasks could not be looked after");
+        }
+    }
+
+    async fn keep_partitions_now(&self) -> Result<()> {
+        retrying!(self.writers, session => partitions::keep(session))
+    }
+
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
         retrying!(self.readers, session => server_time(session, clock))
+    }
+}
+
+impl Database {
+    fn about(&self, ns: i32) -> transaction::About<'_> {
+        transaction::About {
+            ns,
+            limits: &self.limits,
+            clock: self.clock.as_ref(),
+            held: &self.held,
+        }
+    }
+
+    /// Takes the first tasks of an inbox. Answers whether there may be more.
+    async fn take_inbox(&self, ns: i32) -> Result<bool> {
+        let taken = inbox::take(&self.writers, self.about(ns)).await?;
+        self.tell(ns, &taken.wake);
+        Ok(taken.more)
+    }
+}
+
+impl Inboxes for Database {
+    async fn empty(&self, ns: i32) -> Result<()> {
+        self.look_at_clock().await?;
+        while self.take_inbox(ns).await? {}
+        Ok(())
+    }
+}
+
+impl Audience for Database {
+    fn hears(&self, ns: i32, notice: &Notice) {
+        let hub = self.hubs().get(&ns).cloned();
+        if let Some(hub) = hub {
+            hub.notify(&notice.wake);
+            if notice.inbox {
+                self.clerk.ring(ns);
+            }
+        }
+    }
+
+    fn missed(&self) {
+        let namespaces: Vec<i32> = self.hubs().keys().copied().collect();
+        for ns in namespaces {
+            self.hears(ns, &Notice::everything());
+        }
+    }
+}
+
+/// Connections as callers expect them: without the settings that suit our statements.
+fn plain(config: &Config) -> Config {
+    Config {
+        prepare: false,
+        ..config.clone()
     }
 }
 
@@ -179,11 +272,21 @@ pub struct PostgresStore {
     namespace: Namespace,
     ns: i32,
     hub: Arc<Hub>,
-    held: Held,
     closed: AtomicBool,
 }
 
 impl PostgresStore {
+    /// Connections for transactions of callers.
+    pub(crate) fn guests(&self) -> Result<&Pool> {
+        self.check_open()?;
+        Ok(&self.database.guests)
+    }
+
+    /// The schema, and the number of the namespace in it.
+    pub(crate) fn place(&self) -> (&str, i32) {
+        (&self.database.schema, self.ns)
+    }
+
     fn check(&self, input: &(impl Check + ?Sized)) -> Result<()> {
         self.check_open()?;
         Ok(input.check(&self.database.limits)?)
@@ -203,16 +306,69 @@ impl PostgresStore {
 
     async fn write(&self, exchange: Exchange) -> Result<Exchanged> {
         self.database.look_at_clock().await?;
-        let database = &self.database;
-        let about = transaction::About {
-            ns: self.ns,
-            limits: &database.limits,
-            clock: database.clock.as_ref(),
-            held: &self.held,
-        };
-        let (exchanged, wake) = transaction::exchange(&database.writers, about, exchange).await?;
-        self.hub.notify(&wake);
+        let claim = exchange.claim.clone();
+        let carried = self.carry_out(exchange).await?;
+        let mut exchanged = carried.exchanged;
+        if carried.look_into_inbox {
+            self.look_into_inbox().await;
+            // An empty claim is not remembered, so it can be tried again under its name.
+            if matches!(&exchanged.claimed, Some(Ok(claimed)) if claimed.tasks.is_empty()) {
+                let again = Exchange {
+                    claim,
+                    ..Exchange::default()
+                };
+                exchanged.claimed = self.carry_out(again).await?.exchanged.claimed;
+            }
+        }
         Ok(exchanged)
+    }
+
+    async fn carry_out(&self, exchange: Exchange) -> Result<transaction::Carried> {
+        let database = &self.database;
+        let about = database.about(self.ns);
+        let carried = transaction::exchange(&database.writers, about, exchange).await?;
+        database.tell(self.ns, &carried.wake);
+        Ok(carried)
+    }
+
+    /// Takes what was submitted in other people's transactions: some of it now, the rest soon.
+    async fn look_into_inbox(&self) {
+        match self.database.take_inbox(self.ns).await {
+            Ok(false) => {}
+            Ok(true) => self.database.clerk.ring(self.ns),
+            Err(error) => tracing::warn!(%error, "an inbox could not be emptied for now"),
+        }
+    }
+
+    /// Submits a task inside the caller's transaction: it is there once that has committed, and
+    /// never if it has not. The task is checked now. Whether its key stands for another one, and
+    /// whether its id is taken, is decided after the commit: what is refused then is kept in the
+    /// table `inbox_refused`, with the reason.
+    ///
+    /// ```no_run
+    /// # use plimsoll_core::{Ids, Namespace, TaskId, clock::SystemClock, task::{Lane, NewTask}};
+    /// # use plimsoll_store_postgres::{Config, Postgres, tokio_postgres};
+    /// # async fn pay(postgres: Postgres, client: &mut tokio_postgres::Client, id: TaskId) -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = postgres.namespace(Namespace::new("orders")?).await?;
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("UPDATE orders SET paid = true WHERE id = 7", &[]).await?;
+    /// let task = NewTask::new(id, Lane::new("mail", "receipt")?, r#"{"order": 7}"#);
+    /// store.submit_in(&transaction, task).await?;
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn submit_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        task: NewTask,
+    ) -> Result<TaskId> {
+        let id = task.id;
+        let commit = Commit::of(Write::Submit(Box::new(task.clone())));
+        self.check(&commit)?;
+        let now = self.now().await?;
+        let added = inbox::add(transaction, &self.database.schema, self.ns, &task, now);
+        added.await.map_err(untouched)?;
+        Ok(id)
     }
 }
 
@@ -233,7 +389,7 @@ impl Store for PostgresStore {
             total_order: true,
             joins_in_commit: true,
             first_in_first_out: true,
-            remote_wakeups: self.database.listens,
+            remote_wakeups: self.database.listening.is_some(),
             integer_indexes: true,
         }
     }
@@ -363,12 +519,16 @@ impl Store for PostgresStore {
     async fn due(&self, due: Due) -> Result<DueNow> {
         self.check(&due)?;
         let now = self.now().await?;
+        if retrying!(self.database.readers, session => inbox::is_waiting(session, self.ns))? {
+            self.look_into_inbox().await;
+        }
         retrying!(self.database.readers, session => read::due(session, self.ns, due.limit, now))
     }
 
     async fn compact(&self, compact: Compact) -> Result<Compacted> {
         self.check(&compact)?;
         let now = self.now().await?;
+        self.database.keep_partitions().await;
         retrying!(self.database.writers, session => compact::compact(session, self.ns, &compact, now))
     }
 
@@ -390,6 +550,9 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
+        if let Some(listening) = &self.database.listening {
+            listening.flush().await;
+        }
         Ok(())
     }
 }

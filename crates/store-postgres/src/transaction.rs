@@ -25,6 +25,7 @@ use crate::claim::{self, Revised};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::held::Held;
+use crate::inbox::Inbox;
 use crate::indexes::{self, Known};
 use crate::load::Wanted;
 use crate::pool::Pool;
@@ -54,7 +55,7 @@ const COMMITS_MAX: usize = 1_000;
 /// About how many bytes they carry: an entry of the history holds them all.
 const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 /// How often a transaction is tried again because somebody else was faster.
-const TRIES: usize = 100;
+pub(crate) const TRIES: usize = 100;
 /// How often one commit waits for rows that somebody else has locked.
 const WAITS: usize = 5;
 /// How often with another connection.
@@ -71,30 +72,39 @@ pub(crate) struct About<'a> {
 
 /// What becomes one transaction.
 #[derive(Debug, Default)]
-struct Part {
-    commits: Vec<Commit>,
-    renew: Option<Renew>,
-    claim: Option<Claim>,
+pub(crate) struct Part {
+    pub(crate) commits: Vec<Commit>,
+    pub(crate) renew: Option<Renew>,
+    pub(crate) claim: Option<Claim>,
+    /// Where the commits come from, if it is the inbox: then the transaction has begun.
+    pub(crate) inbox: Option<Inbox>,
 }
 
 /// What a transaction came to.
 #[derive(Debug, Default)]
-struct Done {
+pub(crate) struct Done {
     receipts: Vec<Result<Receipt>>,
     renewals: Option<Vec<Renewal>>,
     claimed: Option<Claimed>,
-    wake: Wake,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    look_into_inbox: bool,
 }
 
 /// Why a transaction failed, and whether it may have happened all the same.
-type Failed = (Fault, Applied);
+pub(crate) type Failed = (Fault, Applied);
+
+/// What an exchange came to.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) exchanged: Exchanged,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    pub(crate) look_into_inbox: bool,
+}
 
 /// Carries out an exchange.
-pub(crate) async fn exchange(
-    pool: &Pool,
-    about: About<'_>,
-    exchange: Exchange,
-) -> Result<(Exchanged, Wake)> {
+pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) -> Result<Carried> {
     let mut answer = Exchanged {
         commits: Vec::with_capacity(exchange.commits.len()),
         renewals: None,
@@ -110,7 +120,7 @@ pub(crate) async fn exchange(
         Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
         Some(Ok(())) | None => last.claim = claim,
     }
-    let mut wake = Wake::default();
+    let (mut wake, mut look_into_inbox) = (Wake::default(), false);
     let (mut valid, mut places) = (Vec::new(), Vec::new());
     for (place, commit) in exchange.commits.into_iter().enumerate() {
         match commit.check(about.limits) {
@@ -138,6 +148,7 @@ pub(crate) async fn exchange(
         match carry_out(pool, about, part).await {
             Ok(done) => {
                 wake.absorb(&done.wake);
+                look_into_inbox |= done.look_into_inbox;
                 for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
                     answer.commits[place] = receipt;
                 }
@@ -157,7 +168,11 @@ pub(crate) async fn exchange(
             }
         }
     }
-    Ok((answer, wake))
+    Ok(Carried {
+        exchanged: answer,
+        wake,
+        look_into_inbox,
+    })
 }
 
 /// Cuts commits into transactions that hold nobody up for long.
@@ -195,7 +210,7 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
             Err(failed) => failed,
         };
         let writes = part.commits.iter().flat_map(|commit| &commit.writes);
-        about.held.forget(writes.filter_map(held_task));
+        about.held.forget(about.ns, writes.filter_map(held_task));
         session.roll_back().await;
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
@@ -238,9 +253,9 @@ fn held_task(write: &Write) -> Option<TaskId> {
 }
 
 /// Carries out each commit by itself: one that cannot be does not keep the others waiting.
-async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
     let mut all = Done::default();
-    for commit in part.commits {
+    for commit in std::mem::take(&mut part.commits) {
         let one = Part {
             commits: vec![commit],
             ..Part::default()
@@ -253,12 +268,7 @@ async fn one_by_one(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, F
             Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
         }
     }
-    let rest = Part {
-        commits: Vec::new(),
-        renew: part.renew,
-        claim: part.claim,
-    };
-    let done = carry_out(pool, about, rest).await?;
+    let done = carry_out(pool, about, part).await?;
     all.wake.absorb(&done.wake);
     Ok(Done {
         receipts: all.receipts,
@@ -273,7 +283,7 @@ type Assumed = BTreeMap<TaskId, Option<Arc<Task>>>;
 
 /// What can be assumed of the tasks of these commits. For a submit that needs another row, reading
 /// the task as well costs no further turn.
-fn assumed(commits: &[Commit], held: &Held) -> Assumed {
+fn assumed(commits: &[Commit], ns: i32, held: &Held) -> Assumed {
     let mut assumed = Assumed::new();
     for write in commits.iter().flat_map(|commit| &commit.writes) {
         if let Write::Submit(new) = write
@@ -282,7 +292,7 @@ fn assumed(commits: &[Commit], held: &Held) -> Assumed {
         {
             assumed.insert(new.id, None);
         }
-        if let Some(task) = held_task(write).and_then(|id| held.get(id)) {
+        if let Some(task) = held_task(write).and_then(|id| held.get(ns, id)) {
             assumed.insert(task.id(), Some(task));
         }
     }
@@ -308,7 +318,7 @@ struct Decided {
 }
 
 /// One try, in one transaction. Whatever fails before `COMMIT` is sent has not happened.
-async fn attempt(
+pub(crate) async fn attempt(
     session: &mut Session,
     about: About<'_>,
     part: &Part,
@@ -316,7 +326,10 @@ async fn attempt(
 ) -> Result<Done, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
     let now = about.clock.now();
-    let mut begin = vec![Call::from(&BEGIN)];
+    let mut begin = match part.inbox {
+        None => vec![Call::from(&BEGIN)],
+        Some(_) => Vec::new(),
+    };
     let first = session.revisions().await.map_err(untouched)?;
     let mut moment = Moment {
         now,
@@ -338,6 +351,10 @@ async fn attempt(
     let count = u64::try_from(part.commits.len()).unwrap_or(u64::MAX);
     moment.revision = Revision::new(moment.revision.get().saturating_add(count));
     let mut calls = begin;
+    if let Some(inbox) = &part.inbox {
+        let errors = receipts.iter().map(|receipt| receipt.as_ref().err());
+        calls.extend(inbox.remove(about.ns, now, errors));
+    }
     if let Some(renew) = &part.renew {
         calls.extend(writing.flush().map_err(untouched)?);
         let sent = std::mem::take(&mut calls);
@@ -360,16 +377,18 @@ async fn attempt(
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;
+        done.look_into_inbox = taken.look_into_inbox;
         done.claimed = Some(taken.claimed);
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
     done.wake = writing.wake();
     let position = writing.finish(session, calls, now).await?;
-    about.held.committed(writing.tasks.drain(..));
-    about
-        .held
-        .renewed(renewed(part, done.renewals.as_deref().unwrap_or_default()));
+    about.held.committed(about.ns, writing.tasks.drain(..));
+    about.held.renewed(
+        about.ns,
+        renewed(part, done.renewals.as_deref().unwrap_or_default()),
+    );
     done.receipts = (receipts.into_iter())
         .map(|receipt| receipt.map(|draft| draft.with(position)))
         .collect();
@@ -420,7 +439,7 @@ async fn decide(
     let mut indexes: Option<Vec<Known>> = None;
     let assumed = match cautious {
         true => Assumed::new(),
-        false => assumed(commits, held),
+        false => assumed(commits, ns, held),
     };
     for (id, task) in &assumed {
         newest = task

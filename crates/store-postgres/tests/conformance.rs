@@ -1,4 +1,5 @@
-//! The conformance suite against a real server.
+//! The conformance suite against a real server, and through a pooler that hands connections on
+//! after each transaction.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,21 +11,32 @@ use plimsoll_core::error::Problem;
 use plimsoll_core::{Invalid, Namespace, Result, Store};
 use plimsoll_store_postgres::{Config, Postgres, migrate};
 
-struct PostgresHarness;
+const SERVER: &str = "PLIMSOLL_TEST_POSTGRES_URL";
+const POOLER: &str = "PLIMSOLL_TEST_PGBOUNCER_URL";
+
+struct PostgresHarness {
+    name: &'static str,
+    /// The variable that says where it is.
+    url: &'static str,
+    /// Whether connections are the store's own.
+    direct: bool,
+}
 
 #[async_trait]
 impl Harness for PostgresHarness {
     fn name(&self) -> &'static str {
-        "postgres"
+        self.name
     }
 
     async fn start(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Opener>> {
-        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL").map_err(|_| {
-            let missing = "PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets";
+        let url = std::env::var(self.url).map_err(|_| {
+            let missing = format!("{}, which scripts/test sets", self.url);
             Invalid::new("environment", Problem::Missing(missing.into()))
         })?;
         let config = Config {
             clock: Some(clock),
+            listen: self.direct,
+            prepare: self.direct,
             ..Config::new(&url)?
         };
         migrate(&config).await?;
@@ -46,5 +58,18 @@ impl Opener for Server {
 }
 
 fn main() -> ExitCode {
-    conformance::main(vec![Arc::new(PostgresHarness)])
+    let postgres = PostgresHarness {
+        name: "postgres",
+        url: SERVER,
+        direct: true,
+    };
+    let mut harnesses: Vec<Arc<dyn Harness>> = vec![Arc::new(postgres)];
+    if std::env::var(POOLER).is_ok() {
+        harnesses.push(Arc::new(PostgresHarness {
+            name: "pgbouncer",
+            url: POOLER,
+            direct: false,
+        }));
+    }
+    conformance::main(harnesses)
 }

@@ -225,11 +225,34 @@ CREATE TABLE plimsoll.claims (
 CREATE INDEX claims_by_age ON plimsoll.claims (ns, at);
 
 -- Tasks that were submitted inside other people's transactions. They are taken from here once these have
--- committed.
+-- committed, in the order of seq.
 CREATE TABLE plimsoll.inbox (
-    ns   integer NOT NULL,
-    seq  bigint GENERATED ALWAYS AS IDENTITY,
-    task bytea NOT NULL,
+    ns                 integer NOT NULL,
+    seq                bigint GENERATED ALWAYS AS IDENTITY,
+    id                 uuid NOT NULL,
+    queue              text COLLATE "C" NOT NULL,
+    kind               text COLLATE "C" NOT NULL,
+    payload            bytea NOT NULL,
+    priority           smallint NOT NULL,
+    run_at             timestamptz, -- NULL: at once
+    key                text COLLATE "C",
+    key_lifetime_us    bigint, -- NULL: until the task is deleted; 0: until it has ended
+    on_conflict        text COLLATE "C" NOT NULL,
+    "group"            text COLLATE "C",
+    owner              text COLLATE "C",
+    labels             jsonb,
+    max_attempts       integer NOT NULL,
+    attempt_timeout_us bigint,
+    trace              text,
+    more               bytea, -- what few tasks have
+    PRIMARY KEY (ns, seq)
+);
+
+-- Those that could not become tasks, and why. They are kept for a month.
+CREATE TABLE plimsoll.inbox_refused (
+    LIKE plimsoll.inbox,
+    refused_at timestamptz NOT NULL,
+    reason     text NOT NULL,
     PRIMARY KEY (ns, seq)
 );
 

@@ -1,0 +1,62 @@
+//! A database that is connected to when it is first needed: only then is there surely a runtime.
+
+use std::sync::Arc;
+
+use plimsoll_core::{Namespace, Result, Store};
+use plimsoll_engine::group_commit;
+use plimsoll_store_postgres::{Config, Postgres, migrate};
+use tokio::sync::OnceCell;
+
+use crate::url::PostgresUrl;
+
+/// A database, whether or not it is connected yet.
+#[derive(Debug)]
+pub(crate) struct Server {
+    config: Config,
+    migrate: bool,
+    connected: OnceCell<Postgres>,
+}
+
+impl Server {
+    pub(crate) fn new(url: &PostgresUrl) -> Result<Self> {
+        Ok(Self {
+            config: url.config()?,
+            migrate: url.migrate,
+            connected: OnceCell::new(),
+        })
+    }
+
+    pub(crate) async fn namespace(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
+        let postgres = self.connected.get_or_try_init(|| self.connect()).await?;
+        merged(postgres, namespace).await
+    }
+
+    async fn connect(&self) -> Result<Postgres> {
+        if self.migrate {
+            migrate(&self.config).await?;
+        }
+        Postgres::open(self.config.clone()).await
+    }
+}
+
+/// A namespace whose callers share transactions: PostgreSQL does not merge them by itself.
+pub(crate) async fn merged(postgres: &Postgres, namespace: Namespace) -> Result<Arc<dyn Store>> {
+    let store = postgres.namespace(namespace).await?;
+    Ok(Arc::new(group_commit(Arc::new(store))))
+}
+
+impl PostgresUrl {
+    /// Everything the URL says, for who wants to configure more.
+    pub fn config(&self) -> Result<Config> {
+        let mut config = Config::new(&self.server)?;
+        if let Some(schema) = &self.schema {
+            config.schema.clone_from(schema);
+        }
+        if let Some(connections) = self.connections {
+            config.writers = (connections / 3).max(1);
+            config.readers = connections - config.writers;
+        }
+        (config.listen, config.prepare) = (self.listen, self.prepare);
+        Ok(config)
+    }
+}

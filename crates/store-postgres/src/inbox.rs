@@ -1,0 +1,393 @@
+//! Tasks that were submitted inside other people's transactions.
+//!
+//! Such a transaction may stay open for long, so it must not hold rows or a position that others
+//! wait for: it only adds to the inbox. Once it has committed, the store takes the tasks from there
+//! and submits them, both in one transaction, in the order in which they came. One process does so
+//! at a time for a namespace.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_core::error::Applied;
+use plimsoll_core::lifecycle::Lifecycle;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Commit, Write};
+use plimsoll_core::task::{
+    Due, KeyLifetime, KeyRequest, Lane, NewTask, OnConflict, Priority, RetryPolicy,
+};
+use plimsoll_core::wake::Wake;
+use plimsoll_core::{Error, GroupId, IdempotencyKey, Invalid, Name, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Row, Transaction};
+
+use crate::codec::{At, Blob, Id, Json, column, decode, encode};
+use crate::error::{Answer, Fault};
+use crate::notice::Notice;
+use crate::pool::Pool;
+use crate::session::{BEGIN, Call, Param, Session, Sql, params, quoted, with_schema};
+use crate::transaction::{About, Failed, Part, TRIES, attempt};
+
+/// Adds a task, and tells whoever listens once the transaction commits.
+static ADD: Sql = Sql {
+    text: "WITH new AS (INSERT INTO plimsoll.inbox (ns, id, queue, kind, payload, priority, run_at, \
+           key, key_lifetime_us, on_conflict, \"group\", owner, labels, max_attempts, \
+           attempt_timeout_us, trace, more) \
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+           RETURNING ns) SELECT pg_notify($18, $19) FROM new",
+    types: &[
+        Type::INT4,
+        Type::UUID,
+        Type::TEXT,
+        Type::TEXT,
+        Type::BYTEA,
+        Type::INT2,
+        Type::TIMESTAMPTZ,
+        Type::TEXT,
+        Type::INT8,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::JSONB,
+        Type::INT4,
+        Type::INT8,
+        Type::TEXT,
+        Type::BYTEA,
+        Type::TEXT,
+        Type::TEXT,
+    ],
+};
+static WAITING: Sql = Sql {
+    text: "SELECT EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $1)",
+    types: &[Type::INT4],
+};
+/// The first tasks, unless another process is taking some.
+static FIRST: Sql = Sql {
+    text: "SELECT seq, id, queue, kind, payload, priority, run_at, key, key_lifetime_us, on_conflict, \
+           \"group\", owner, labels, max_attempts, attempt_timeout_us, trace, more \
+           FROM plimsoll.inbox WHERE ns = $1 AND (SELECT pg_try_advisory_xact_lock(\
+           hashtextextended('plimsoll.inbox ' || $1, 0))) \
+           ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED",
+    types: &[Type::INT4, Type::INT8],
+};
+/// Removes tasks, and keeps those that were refused apart.
+static REMOVE: Sql = Sql {
+    text: "WITH gone AS (DELETE FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY($2) RETURNING *) \
+           INSERT INTO plimsoll.inbox_refused SELECT gone.*, $3, refused.reason \
+           FROM gone JOIN unnest($4, $5) refused(seq, reason) USING (seq)",
+    types: &[
+        Type::INT4,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
+static FORGET: Sql = Sql {
+    text: "DELETE FROM plimsoll.inbox_refused WHERE ns = $1 AND refused_at < $2",
+    types: &[Type::INT4, Type::TIMESTAMPTZ],
+};
+
+/// How many tasks are taken at once.
+const TAKEN_MAX: usize = 500;
+/// How long refused ones are kept.
+const REFUSED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// What few tasks have.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct More {
+    retry: Option<RetryPolicy>,
+    first_stage: Option<Name>,
+    on_failure: Option<Box<NewTask>>,
+    lifecycle: Option<Lifecycle>,
+}
+
+/// Adds a task inside somebody's transaction. It has been checked.
+pub(crate) async fn add(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    ns: i32,
+    task: &NewTask,
+    now: Timestamp,
+) -> Answer<()> {
+    let mut params = columns(ns, task, now)?;
+    let notice = Notice {
+        wake: Wake::default(),
+        inbox: true,
+    };
+    params.extend(params![schema.to_owned(), notice.text(ns)]);
+    let typed: Vec<_> = (params.iter())
+        .map(|param| param.as_ref() as &(dyn tokio_postgres::types::ToSql + Sync))
+        .zip(ADD.types.iter().cloned())
+        .collect();
+    let text = with_schema(ADD.text, &quoted(schema));
+    transaction.query_typed(&text, &typed).await?;
+    Ok(())
+}
+
+fn columns(ns: i32, task: &NewTask, now: Timestamp) -> Answer<Vec<Param>> {
+    let max_attempts = i32::try_from(task.retry.max_attempts);
+    let usual = RetryPolicy {
+        max_attempts: task.retry.max_attempts,
+        ..RetryPolicy::default()
+    };
+    let more = More {
+        retry: (task.retry != usual || max_attempts.is_err()).then(|| task.retry.clone()),
+        first_stage: task.first_stage.clone(),
+        on_failure: task.on_failure.clone(),
+        lifecycle: task.lifecycle.clone(),
+    };
+    let run_at = match task.due {
+        Due::Now => None,
+        Due::After(delay) => Some(now.plus("due", delay).map_err(Error::from)?),
+        Due::At(at) => Some(at),
+    };
+    let on_conflict = task.key.as_ref().map(|key| key.on_conflict);
+    let labels = match task.labels.is_empty() {
+        true => None,
+        false => Some(Json::of(&task.labels)?),
+    };
+    Ok(params![
+        ns,
+        Id::from(task.id),
+        task.lane.queue.to_string(),
+        task.lane.kind.to_string(),
+        Blob(task.payload.clone()),
+        i16::from(task.priority.get()),
+        run_at.map(At),
+        task.key.as_ref().map(|key| key.key.to_string()),
+        (task.key.as_ref()).and_then(|key| lifetime_us(key.lifetime)),
+        on_conflict_text(on_conflict.unwrap_or_default()),
+        task.group.as_ref().map(ToString::to_string),
+        task.owner.as_ref().map(ToString::to_string),
+        labels,
+        max_attempts.unwrap_or(i32::MAX),
+        task.attempt_timeout.map(micros),
+        task.trace.clone(),
+        (more != More::default())
+            .then(|| encode(&more))
+            .transpose()?,
+    ])
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn lifetime_us(lifetime: KeyLifetime) -> Option<i64> {
+    match lifetime {
+        KeyLifetime::Forever => None,
+        KeyLifetime::WhileActive => Some(0),
+        KeyLifetime::For(lifetime) => Some(micros(lifetime)),
+    }
+}
+
+fn lifetime_from(micros: Option<i64>) -> KeyLifetime {
+    match micros {
+        None => KeyLifetime::Forever,
+        Some(0) => KeyLifetime::WhileActive,
+        Some(micros) => KeyLifetime::For(Duration::from_micros(micros.unsigned_abs())),
+    }
+}
+
+const ON_CONFLICT: [(OnConflict, &str); 4] = [
+    (OnConflict::Attach, "attach"),
+    (OnConflict::Reject, "reject"),
+    (OnConflict::ReplacePending, "replace_pending"),
+    (OnConflict::CancelAndReplace, "cancel_and_replace"),
+];
+
+fn on_conflict_text(policy: OnConflict) -> &'static str {
+    let found = ON_CONFLICT.iter().find(|(known, _)| *known == policy);
+    found.map_or("attach", |(_, text)| text)
+}
+
+/// Whether there is anything to take.
+pub(crate) async fn is_waiting(session: &mut Session, ns: i32) -> Answer<bool> {
+    let found = session.run(&[Call::new(&WAITING, params![ns])]).await?;
+    column(&found[0][0], 0)
+}
+
+/// What was taken.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) wake: Wake,
+    /// There may be more.
+    pub(crate) more: bool,
+}
+
+/// How to go about it.
+#[derive(Debug)]
+struct How {
+    most: usize,
+    cautious: bool,
+    /// Why the first task is refused, whatever it is.
+    refuse: Option<String>,
+}
+
+/// Takes the first tasks of the inbox and submits them.
+pub(crate) async fn take(pool: &Pool, about: About<'_>) -> Result<Taken> {
+    let mut how = How {
+        most: TAKEN_MAX,
+        cautious: false,
+        refuse: None,
+    };
+    for _ in 0..TRIES {
+        let untouched = |fault: Fault| fault.into_error(Applied::No);
+        let mut pooled = pool.session().await.map_err(untouched)?;
+        let session = pooled.session().map_err(untouched)?;
+        let (fault, applied) = match take_with(session, about, &how).await {
+            Ok(taken) => return Ok(taken),
+            Err(failed) => failed,
+        };
+        session.roll_back().await;
+        match fault {
+            Fault::Moved => {}
+            // One that cannot be submitted does not keep the others waiting.
+            Fault::Busy | Fault::Corrupt(_) if how.most > 1 => how.most = 1,
+            Fault::Corrupt(what) if how.refuse.is_none() => how.refuse = Some(what),
+            fault if applied == Applied::No && (fault.breaks_connection() || fault.is_stale()) => {}
+            fault => return Err(fault.into_error(applied)),
+        }
+        how.cautious = true;
+    }
+    Err(Fault::Moved.into_error(Applied::No))
+}
+
+async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result<Taken, Failed> {
+    let untouched = |fault: Fault| (fault, Applied::No);
+    let first = Call::new(&FIRST, params![about.ns, how.most as i64]);
+    let found = session.run(&[(&BEGIN).into(), first]).await;
+    let found = found.map_err(untouched)?.pop().unwrap_or_default();
+    if found.is_empty() {
+        session.roll_back().await;
+        return Ok(Taken::default());
+    }
+    let mut inbox = Inbox::default();
+    let mut commits = Vec::new();
+    for row in &found {
+        let seq = column(row, 0).map_err(untouched)?;
+        let task = match &how.refuse {
+            Some(why) => Err(why.clone()),
+            None => read(row, about),
+        };
+        match task {
+            Ok(commit) => {
+                inbox.submitted.push(seq);
+                commits.push(commit);
+            }
+            Err(why) => inbox.unreadable.push((seq, why)),
+        }
+    }
+    let part = Part {
+        commits,
+        inbox: Some(inbox),
+        ..Part::default()
+    };
+    let done = attempt(session, about, &part, how.cautious).await?;
+    Ok(Taken {
+        wake: done.wake,
+        more: found.len() == how.most,
+    })
+}
+
+/// Tasks that come from the inbox.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// The numbers of those that are submitted, in order.
+    submitted: Vec<i64>,
+    unreadable: Vec<(i64, String)>,
+}
+
+impl Inbox {
+    /// The statements that remove them, given why some were refused.
+    pub(crate) fn remove<'a>(
+        &self,
+        ns: i32,
+        now: Timestamp,
+        errors: impl Iterator<Item = Option<&'a Error>>,
+    ) -> Vec<Call> {
+        let mut refused: BTreeMap<i64, String> = self.unreadable.iter().cloned().collect();
+        for (seq, error) in self.submitted.iter().zip(errors) {
+            refused.extend(error.map(|error| (*seq, error.to_string())));
+        }
+        for (seq, reason) in &refused {
+            tracing::warn!(seq, reason, "a task of the inbox is refused");
+        }
+        let unreadable = self.unreadable.iter().map(|(seq, _)| *seq);
+        let all: Vec<i64> = self.submitted.iter().copied().chain(unreadable).collect();
+        let (seqs, reasons): (Vec<i64>, Vec<String>) = refused.into_iter().unzip();
+        let mut calls = Vec::new();
+        if !seqs.is_empty() {
+            let before = At(now.saturating_minus(REFUSED_KEPT));
+            calls.push(Call::new(&FORGET, params![ns, before]));
+        }
+        calls.push(Call::new(&REMOVE, params![ns, all, At(now), seqs, reasons]));
+        calls
+    }
+}
+
+/// The submit of a row, or why it cannot be.
+fn read(row: &Row, about: About<'_>) -> Result<Commit, String> {
+    let task = task_from(row).map_err(|fault| match fault {
+        Fault::Corrupt(what) => what,
+        fault => fault.into_error(Applied::No).to_string(),
+    })?;
+    let commit = Commit::of(Write::Submit(Box::new(task)));
+    let checked = commit.check(about.limits);
+    checked.map_err(|invalid| invalid.to_string())?;
+    Ok(commit)
+}
+
+fn task_from(row: &Row) -> Answer<NewTask> {
+    let id = column::<Id>(row, 1)?.task();
+    let what = format!("task {id}");
+    let corrupt = |error: Invalid| Fault::Corrupt(format!("{what}: {error}"));
+    let lane = Lane::new(column::<&str>(row, 2)?, column::<&str>(row, 3)?).map_err(corrupt)?;
+    let payload = Bytes::copy_from_slice(column(row, 4)?);
+    let priority: i16 = column(row, 5)?;
+    let key = (column::<Option<&str>>(row, 7)?).map(IdempotencyKey::new);
+    let policy: &str = column(row, 9)?;
+    let found = ON_CONFLICT.iter().find(|(_, text)| *text == policy);
+    let unknown = || Fault::Corrupt(format!("{what}: on_conflict {policy} is unknown"));
+    let on_conflict = found.map(|(policy, _)| *policy).ok_or_else(unknown)?;
+    let lifetime = lifetime_from(column(row, 8)?);
+    let max_attempts: i32 = column(row, 13)?;
+    let timeout: Option<i64> = column(row, 14)?;
+    let more = match column::<Option<&[u8]>>(row, 16)? {
+        Some(body) => decode(&what, body)?,
+        None => More::default(),
+    };
+    Ok(NewTask {
+        priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX)).map_err(corrupt)?,
+        due: column::<Option<At>>(row, 6)?.map_or(Due::Now, |at| Due::At(at.0)),
+        key: (key.transpose().map_err(corrupt)?).map(|key| KeyRequest {
+            key,
+            lifetime,
+            on_conflict,
+        }),
+        group: (column::<Option<&str>>(row, 10)?)
+            .map(GroupId::new)
+            .transpose()
+            .map_err(corrupt)?,
+        owner: (column::<Option<&str>>(row, 11)?)
+            .map(Name::new)
+            .transpose()
+            .map_err(corrupt)?,
+        labels: match column::<Option<Json>>(row, 12)? {
+            Some(labels) => labels.read(&what)?,
+            None => BTreeMap::new(),
+        },
+        retry: more.retry.unwrap_or(RetryPolicy {
+            max_attempts: max_attempts.unsigned_abs(),
+            ..RetryPolicy::default()
+        }),
+        attempt_timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+        first_stage: more.first_stage,
+        on_failure: more.on_failure,
+        trace: column(row, 15)?,
+        lifecycle: more.lifecycle,
+        ..NewTask::new(id, lane, payload)
+    })
+}

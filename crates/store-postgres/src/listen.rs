@@ -1,0 +1,294 @@
+//! Wake-ups between processes, on a connection of their own.
+//!
+//! What a process writes goes to its own listeners directly, and into an outbox. One task sends
+//! what has gathered there as one statement, after the commits and without waiting for the disk,
+//! and takes in what others send. It ends with the last handle to the database.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream;
+use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::wake::Wake;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
+
+use crate::config::Config;
+use crate::error::{Answer, Fault};
+use crate::notice::Notice;
+use crate::session::quoted;
+use crate::spawn::spawn;
+
+/// How long after a notification the next one may follow: what is written until then goes as one.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long to wait before the first try to connect again, and the longest such wait.
+const RECONNECT_FIRST: Duration = Duration::from_millis(100);
+const RECONNECT_MOST: Duration = Duration::from_secs(2);
+/// How long whoever closes a store waits for its last notifications.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+const SEND: &str = "SELECT pg_notify($1, notice) FROM unnest($2) notice";
+
+/// Who is told what other processes say.
+pub(crate) trait Audience: Send + Sync + 'static {
+    /// Hears of one namespace.
+    fn hears(&self, ns: i32, notice: &Notice);
+    /// Hears that anything may have been missed.
+    fn missed(&self);
+}
+
+/// The connection that listens and tells. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    outbox: Mutex<Outbox>,
+    /// Something is to be sent, or there is nobody left who would.
+    bell: Notify,
+    /// The outbox is empty.
+    all_sent: Notify,
+    /// Whether it was tried to listen.
+    tried: watch::Sender<bool>,
+    timer: SystemClock,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    waiting: BTreeMap<i32, Wake>,
+    /// What is on its way, until the server has taken it.
+    sending: BTreeMap<i32, Wake>,
+    closed: bool,
+}
+
+impl Listening {
+    /// Begins to listen on behalf of an audience, for as long as that is there.
+    pub(crate) fn new<A: Audience>(config: &Config, audience: Weak<A>) -> Self {
+        let shared = Arc::new(Shared {
+            config: config.clone(),
+            outbox: Mutex::default(),
+            bell: Notify::new(),
+            all_sent: Notify::new(),
+            tried: watch::Sender::new(false),
+            timer: SystemClock::new(),
+        });
+        spawn(run(shared.clone(), audience));
+        Self { shared }
+    }
+
+    /// Waits until it listens, or cannot for now.
+    pub(crate) async fn ready(&self) {
+        let mut tried = self.shared.tried.subscribe();
+        // The sender is there as long as `self` is.
+        let _ = tried.wait_for(|tried| *tried).await;
+    }
+
+    /// Tells other processes, soon.
+    pub(crate) fn tell(&self, ns: i32, wake: &Wake) {
+        if !wake.is_empty() {
+            let mut outbox = self.shared.outbox();
+            outbox.waiting.entry(ns).or_default().absorb(wake);
+            drop(outbox);
+            self.shared.bell.notify_one();
+        }
+    }
+
+    /// Waits until everything is told, but not for long.
+    pub(crate) async fn flush(&self) {
+        let shared = &self.shared;
+        let all_sent = pin!(async {
+            loop {
+                let sent = shared.all_sent.notified();
+                if shared.outbox().is_empty() {
+                    break;
+                }
+                sent.await;
+            }
+        });
+        select(all_sent, shared.timer.sleep(FAREWELL)).await;
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.shared.outbox().closed = true;
+        self.shared.bell.notify_one();
+    }
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.sending.is_empty()
+    }
+}
+
+impl Shared {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.outbox().closed
+    }
+
+    /// Waits for something to send, and takes all of it. `None`: there is nothing left to do.
+    async fn take(&self) -> Option<Vec<String>> {
+        loop {
+            {
+                let mut outbox = self.outbox();
+                if !outbox.waiting.is_empty() {
+                    outbox.sending = std::mem::take(&mut outbox.waiting);
+                    let notices = outbox.sending.iter().map(|(ns, wake)| {
+                        let wake = wake.clone();
+                        Notice { wake, inbox: false }.text(*ns)
+                    });
+                    return Some(notices.collect());
+                }
+                if outbox.closed {
+                    return None;
+                }
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    /// What was taken has been sent.
+    fn sent(&self) {
+        let mut outbox = self.outbox();
+        outbox.sending.clear();
+        if outbox.is_empty() {
+            self.all_sent.notify_waiters();
+        }
+    }
+
+    /// What was taken may not have been sent, and is sent again.
+    fn unsent(&self) {
+        let mut outbox = self.outbox();
+        for (ns, wake) in std::mem::take(&mut outbox.sending) {
+            outbox.waiting.entry(ns).or_default().absorb(&wake);
+        }
+    }
+
+    /// Sleeps, unless there is nobody left to work for.
+    async fn sleep_while_open(&self, pause: Duration) {
+        let closed = pin!(async {
+            while !self.is_closed() {
+                self.bell.notified().await;
+            }
+        });
+        select(closed, self.timer.sleep(pause)).await;
+        // Whoever rang meanwhile wanted something sent.
+        self.bell.notify_one();
+    }
+}
+
+/// Listens and tells until nobody is left.
+async fn run<A: Audience>(shared: Arc<Shared>, audience: Weak<A>) {
+    let mut pause = RECONNECT_FIRST;
+    loop {
+        let mut connected = false;
+        match talk(&shared, &audience, &mut connected).await {
+            Ok(()) => return,
+            Err(fault) => tracing::warn!(?fault, "no wake-ups from other processes for now"),
+        }
+        shared.unsent();
+        shared.tried.send_replace(true);
+        pause = match connected {
+            true => RECONNECT_FIRST,
+            false => (pause * 2).min(RECONNECT_MOST),
+        };
+        shared.sleep_while_open(pause).await;
+        if shared.is_closed() {
+            return;
+        }
+    }
+}
+
+/// Listens and tells with one connection. An error says that it broke.
+async fn talk<A: Audience>(
+    shared: &Shared,
+    audience: &Weak<A>,
+    connected: &mut bool,
+) -> Answer<()> {
+    let mut server = shared.config.server.clone();
+    let name = server.get_application_name().unwrap_or("plimsoll");
+    server.application_name(format!("{name} listener"));
+    let (client, mut connection) = server.connect(NoTls).await?;
+    let own = AtomicI32::new(0);
+    let mut messages = stream::poll_fn(|context| connection.poll_message(context));
+    let hear = pin!(async {
+        while let Some(message) = messages.next().await {
+            if let AsyncMessage::Notification(told) = message? {
+                take_in(&told, own.load(Ordering::Relaxed), audience);
+            }
+        }
+        Err(Fault::Unreachable("PostgreSQL ended the connection".into()))
+    });
+    let tell = pin!(async {
+        let pid = begin(&client, &shared.config).await?;
+        own.store(pid, Ordering::Relaxed);
+        *connected = true;
+        // Nobody knows what was said while nobody listened.
+        if let Some(audience) = audience.upgrade() {
+            audience.missed();
+        }
+        shared.tried.send_replace(true);
+        tell(shared, &client).await
+    });
+    match select(hear, tell).await {
+        Either::Left((ended, _)) => ended,
+        Either::Right((ended, _)) => ended,
+    }
+}
+
+/// Prepares a connection. Answers the number of its backend.
+async fn begin(client: &Client, config: &Config) -> Answer<i32> {
+    let pid = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+    let channel = quoted(&config.schema);
+    // A lost notification costs a poll: nobody has to wait for the disk.
+    let listen = format!("SET synchronous_commit = off; LISTEN {channel}");
+    client.batch_execute(&listen).await?;
+    let pid = pid.first().map(|row| row.try_get(0)).transpose()?;
+    pid.ok_or_else(|| Fault::Corrupt("a backend without a number".into()))
+}
+
+/// Passes on what somebody else said. This process has told its own listeners already.
+fn take_in<A: Audience>(told: &Notification, own: i32, audience: &Weak<A>) {
+    let Some(audience) = audience.upgrade().filter(|_| told.process_id() != own) else {
+        return;
+    };
+    match Notice::read(told.payload()) {
+        Some((ns, notice)) => audience.hears(ns, &notice),
+        None => audience.missed(),
+    }
+}
+
+/// Sends what gathers in the outbox, until there is nobody left to fill it.
+async fn tell(shared: &Shared, client: &Client) -> Answer<()> {
+    while let Some(notices) = shared.take().await {
+        send(shared, client, notices).await?;
+        shared.sent();
+        shared.sleep_while_open(PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn send(shared: &Shared, client: &Client, notices: Vec<String>) -> Answer<()> {
+    let channel = &shared.config.schema;
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(channel, Type::TEXT), (&notices, Type::TEXT_ARRAY)];
+    let sent = pin!(client.query_typed(SEND, &params));
+    match select(sent, shared.timer.sleep(shared.config.call_timeout)).await {
+        Either::Left((sent, _)) => Ok(sent.map(drop)?),
+        Either::Right(_) => Err(Fault::Unreachable("PostgreSQL did not answer".into())),
+    }
+}
