@@ -69,12 +69,12 @@ impl Config {
             schema: "plimsoll".into(),
             limits: Limits::default(),
             clock: None,
-            writers: 2,
+            writers: 4,
             readers: 4,
             guests: 4,
             listen: true,
             prepare: true,
-            lock_timeout: Duration::from_secs(2),
+            lock_timeout: Duration::from_secs(1),
             call_timeout: Duration::from_secs(30),
         })
     }

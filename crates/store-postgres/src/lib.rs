@@ -41,6 +41,7 @@ mod schema;
 mod session;
 mod spawn;
 mod store;
+mod stuck;
 mod task_row;
 mod transaction;
 

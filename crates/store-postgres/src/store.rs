@@ -32,6 +32,7 @@ use crate::listen::{Audience, Listening};
 use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
+use crate::stuck::Stuck;
 use crate::{compact, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
@@ -107,6 +108,7 @@ pub(crate) struct Database {
     hubs: Mutex<BTreeMap<i32, Arc<Hub>>>,
     partitions: partitions::Look,
     held: Held,
+    stuck: Stuck,
     /// Tells other processes, and hears from them.
     listening: Option<Listening>,
     /// Empties inboxes.
@@ -137,6 +139,7 @@ impl Postgres {
             hubs: Mutex::default(),
             partitions: partitions::Look::default(),
             held: Held::default(),
+            stuck: Stuck::default(),
         });
         if let Some(listening) = &database.listening {
             listening.ready().await;
@@ -211,6 +214,7 @@ impl Database {
             limits: &self.limits,
             clock: self.clock.as_ref(),
             held: &self.held,
+            stuck: &self.stuck,
         }
     }
 

@@ -30,6 +30,7 @@ use crate::indexes::{self, Known};
 use crate::load::Wanted;
 use crate::pool::Pool;
 use crate::session::{BEGIN, COMMIT, Call, Session, Sql, params};
+use crate::stuck::{self, Stuck};
 
 static APPEND: Sql = Sql {
     text: "SELECT plimsoll.append($1, $2, $3)",
@@ -57,7 +58,7 @@ const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 /// How often a transaction is tried again because somebody else was faster.
 pub(crate) const TRIES: usize = 100;
 /// How often one commit waits for rows that somebody else has locked.
-const WAITS: usize = 5;
+const WAITS: usize = 2;
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -68,6 +69,7 @@ pub(crate) struct About<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) held: &'a Held,
+    pub(crate) stuck: &'a Stuck,
 }
 
 /// What becomes one transaction.
@@ -145,7 +147,11 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
             part.renew.is_some(),
             part.claim.is_some(),
         );
-        match carry_out(pool, about, part).await {
+        let carried = match about.stuck.rows(about.ns).is_empty() {
+            true => carry_out(pool, about, part).await,
+            false => carry_out_beside(pool, about, part).await,
+        };
+        match carried {
             Ok(done) => {
                 wake.absorb(&done.wake);
                 look_into_inbox |= done.look_into_inbox;
@@ -215,7 +221,20 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
             Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
-            Fault::Busy | Fault::Corrupt(_) if part.commits.len() > 1 => {
+            Fault::Busy if part.commits.len() > 1 => {
+                let busy = stuck::find(session, about.ns, &part.commits).await;
+                drop(pooled);
+                about
+                    .stuck
+                    .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
+                return Box::pin(past_the_stuck(pool, about, part)).await;
+            }
+            Fault::Busy if part.commits.len() == 1 => {
+                let busy = stuck::find(session, about.ns, &part.commits).await;
+                about.stuck.mark(about.ns, busy.unwrap_or_default());
+                return Err((fault, applied));
+            }
+            Fault::Corrupt(_) if part.commits.len() > 1 => {
                 drop(pooled);
                 return Box::pin(one_by_one(pool, about, part)).await;
             }
@@ -241,6 +260,76 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
         }
         cautious = true;
     }
+}
+
+/// Carries out a part while some rows are thought to be locked by somebody else.
+async fn carry_out_beside(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+    let stuck = about.stuck.rows(about.ns);
+    match stuck::held_up(&part.commits, stuck).contains(&true) {
+        true => past_the_stuck(pool, about, part).await,
+        false => carry_out(pool, about, part).await,
+    }
+}
+
+/// Carries out what names no row that somebody else keeps locked. The rest is tried without waiting,
+/// each commit by itself.
+async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
+    let held_up = stuck::held_up(&part.commits, about.stuck.rows(about.ns));
+    if !held_up.contains(&true) {
+        // It was a row that a decision has led to.
+        return one_by_one(pool, about, part).await;
+    }
+    let (mut free, mut stuck) = (Vec::new(), Vec::new());
+    for (commit, held_up) in part.commits.into_iter().zip(&held_up) {
+        match held_up {
+            true => stuck.push(commit),
+            false => free.push(commit),
+        }
+    }
+    part.commits = free;
+    let mut done = carry_out(pool, about, part).await?;
+    let mut free = std::mem::take(&mut done.receipts).into_iter();
+    let mut stuck = stuck.into_iter();
+    for held_up in held_up {
+        let receipt = match held_up {
+            false => free.next(),
+            true => match stuck.next() {
+                Some(commit) => Some(without_waiting(pool, about, commit, &mut done.wake).await),
+                None => None,
+            },
+        };
+        done.receipts.extend(receipt);
+    }
+    Ok(done)
+}
+
+/// Carries out a commit if all rows that it names are free.
+async fn without_waiting(
+    pool: &Pool,
+    about: About<'_>,
+    commit: Commit,
+    wake: &mut Wake,
+) -> Result<Receipt> {
+    let untouched = |fault: Fault| fault.into_error(Applied::No);
+    let busy = {
+        let mut pooled = pool.session().await.map_err(untouched)?;
+        let session = pooled.session().map_err(untouched)?;
+        let found = stuck::find(session, about.ns, std::slice::from_ref(&commit)).await;
+        found.map_err(untouched)?
+    };
+    if !busy.is_empty() {
+        about.stuck.mark(about.ns, busy);
+        return Err(untouched(Fault::Busy));
+    }
+    about.stuck.clear(about.ns, &commit);
+    let one = Part {
+        commits: vec![commit],
+        ..Part::default()
+    };
+    let mut done = (carry_out(pool, about, one).await)
+        .map_err(|(fault, applied)| fault.into_error(applied))?;
+    wake.absorb(&done.wake);
+    (done.receipts.pop()).unwrap_or_else(|| Err(Error::Corrupt("a commit was not decided".into())))
 }
 
 /// The task that a write of its holder changes.

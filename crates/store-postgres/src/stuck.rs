@@ -1,0 +1,212 @@
+//! Rows that somebody else keeps locked, such as a transaction that a person has left open.
+//!
+//! Whoever needs such a row must not make others wait. So once a transaction has waited in vain, the
+//! rows it waited for are looked for, and commits that name them are answered apart: at once, that
+//! they should be tried again, until the rows are free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::decide::{RowId, footprint};
+use plimsoll_core::store::Commit;
+use plimsoll_core::{GroupId, IdempotencyKey, Key, TaskId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::codec::{Id, column};
+use crate::error::{Answer, Fault};
+use crate::session::{BEGIN, Call, Session, Sql, params};
+
+/// How long a row that was locked is thought to be.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+macro_rules! busy {
+    ($table:literal, $key:literal, $type:expr) => {
+        Sql {
+            text: concat!(
+                "WITH free AS MATERIALIZED (SELECT ",
+                $key,
+                " AS free FROM plimsoll.",
+                $table,
+                " WHERE ns = $1 AND ",
+                $key,
+                " = ANY($2) FOR UPDATE SKIP LOCKED) SELECT ",
+                $key,
+                " FROM plimsoll.",
+                $table,
+                " WHERE ns = $1 AND ",
+                $key,
+                " = ANY($2) AND NOT EXISTS \
+                 (SELECT 1 FROM free WHERE free.free = ",
+                $key,
+                ")"
+            ),
+            types: &[Type::INT4, $type],
+        }
+    };
+}
+
+static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
+static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
+static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
+/// A task has a row in one of two tables.
+static TASKS: Sql = Sql {
+    text: "WITH named AS MATERIALIZED (SELECT lane, id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)), \
+           live AS MATERIALIZED (SELECT t.id FROM named n JOIN plimsoll.tasks t ON t.lane = n.lane AND t.id = n.id \
+           FOR UPDATE OF t SKIP LOCKED), \
+           done AS MATERIALIZED (SELECT d.id FROM named n JOIN plimsoll.tasks_done d ON d.lane = n.lane AND d.id = n.id \
+           FOR UPDATE OF d SKIP LOCKED) \
+           SELECT id FROM named WHERE NOT EXISTS (SELECT 1 FROM live WHERE live.id = named.id) \
+           AND NOT EXISTS (SELECT 1 FROM done WHERE done.id = named.id)",
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+
+/// Rows that were locked lately, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck {
+    timer: SystemClock,
+    rows: Mutex<BTreeMap<(i32, RowId), Duration>>,
+}
+
+impl Stuck {
+    /// Takes in that these rows are locked.
+    pub(crate) fn mark(&self, ns: i32, rows: impl IntoIterator<Item = RowId>) {
+        let now = self.timer.monotonic();
+        let mut stuck = self.lock();
+        stuck.retain(|_, since| now.saturating_sub(*since) < REMEMBERED);
+        stuck.extend(rows.into_iter().map(|row| ((ns, row), now)));
+    }
+
+    /// Takes in that these rows are free.
+    pub(crate) fn clear(&self, ns: i32, commit: &Commit) {
+        let mut stuck = self.lock();
+        if !stuck.is_empty() {
+            for row in footprint(commit) {
+                stuck.remove(&(ns, row));
+            }
+        }
+    }
+
+    /// Rows of this namespace that are thought to be locked.
+    pub(crate) fn rows(&self, ns: i32) -> BTreeSet<RowId> {
+        let now = self.timer.monotonic();
+        let stuck = self.lock();
+        let of_ns = stuck
+            .iter()
+            .filter(|((of, _), since)| *of == ns && now.saturating_sub(**since) < REMEMBERED);
+        of_ns.map(|((_, row), _)| row.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(i32, RowId), Duration>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which commits name one of these rows, or a row of a commit before them that does: they must not
+/// go ahead of it.
+pub(crate) fn held_up(commits: &[Commit], mut rows: BTreeSet<RowId>) -> Vec<bool> {
+    if rows.is_empty() {
+        return vec![false; commits.len()];
+    }
+    (commits.iter())
+        .map(|commit| {
+            let named = footprint(commit);
+            let held_up = !named.is_disjoint(&rows);
+            if held_up {
+                rows.extend(named);
+            }
+            held_up
+        })
+        .collect()
+}
+
+/// Which of the rows that these commits name are locked by somebody else.
+pub(crate) async fn find(
+    session: &mut Session,
+    ns: i32,
+    commits: &[Commit],
+) -> Answer<BTreeSet<RowId>> {
+    let (mut records, mut keys, mut tasks, mut groups) = (vec![], vec![], vec![], vec![]);
+    for row in commits.iter().flat_map(footprint) {
+        match row {
+            RowId::Record(key) => records.push(key.to_string()),
+            RowId::Key(key) => keys.push(key.to_string()),
+            RowId::Task(id) => tasks.push(Id::from(id)),
+            RowId::Group(id) => groups.push(id.to_string()),
+            RowId::Commit(_) => {}
+        }
+    }
+    let calls = [
+        Call::from(&BEGIN),
+        Call::new(&RECORDS, params![ns, records]),
+        Call::new(&KEYS, params![ns, keys]),
+        Call::new(&TASKS, params![ns, tasks]),
+        Call::new(&GROUPS, params![ns, groups]),
+    ];
+    let found = session.run(&calls).await;
+    session.roll_back().await;
+    let found = found?;
+    let mut busy = BTreeSet::new();
+    let corrupt = |error: plimsoll_core::Invalid| Fault::Corrupt(error.to_string());
+    let text = |row: &Row| column::<String>(row, 0);
+    for row in &found[1] {
+        busy.insert(RowId::Record(Key::new(text(row)?).map_err(corrupt)?));
+    }
+    for row in &found[2] {
+        busy.insert(RowId::Key(
+            IdempotencyKey::new(text(row)?).map_err(corrupt)?,
+        ));
+    }
+    for row in &found[3] {
+        let id: TaskId = column::<Id>(row, 0)?.task();
+        busy.insert(RowId::Task(id));
+    }
+    for row in &found[4] {
+        busy.insert(RowId::Group(GroupId::new(text(row)?).map_err(corrupt)?));
+    }
+    Ok(busy)
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+    use plimsoll_core::store::Write;
+
+    fn delete(keys: &[&str]) -> Commit {
+        let key = |key: &&str| Write::Delete(Key::new(key).expect("a key"));
+        keys.iter().map(key).fold(Commit::new(), Commit::write)
+    }
+
+    fn row(key: &str) -> RowId {
+        RowId::Record(Key::new(key).expect("a key"))
+    }
+
+    #[test]
+    fn commits_wait_for_locked_rows_and_for_those_before_them() {
+        let commits = [
+            delete(&["a"]),
+            delete(&["b", "c"]),
+            delete(&["c"]),
+            delete(&["d"]),
+        ];
+        let of = |rows: &[&str]| held_up(&commits, rows.iter().map(|key| row(key)).collect());
+        assert_eq!(of(&[]), [false, false, false, false]);
+        assert_eq!(of(&["a"]), [true, false, false, false]);
+        assert_eq!(of(&["b"]), [false, true, true, false]);
+        assert_eq!(of(&["c"]), [false, true, true, false]);
+        assert_eq!(of(&["x"]), [false, false, false, false]);
+    }
+
+    #[test]
+    fn what_was_locked_is_known_for_its_namespace_until_it_is_free() {
+        let stuck = Stuck::default();
+        stuck.mark(1, [row("a"), row("b")]);
+        assert_eq!(stuck.rows(1).len(), 2);
+        assert!(stuck.rows(2).is_empty());
+        stuck.clear(1, &delete(&["a"]));
+        assert_eq!(stuck.rows(1), BTreeSet::from([row("b")]));
+    }
+}
