@@ -71,7 +71,7 @@ fn step((script, version): (&&str, u32)) -> String {
 ///
 /// ```
 /// let sql = plimsoll_store_postgres::grants_sql("plimsoll", "worker");
-/// assert!(!sql.contains("TRUNCATE"));
+/// assert!(sql.contains("GRANT USAGE ON SCHEMA \"plimsoll\" TO \"worker\";"));
 /// ```
 pub fn grants_sql(schema: &str, role: &str) -> String {
     let grants = include_str!("../sql/grants.sql");
