@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use awa::{
-    AwaError, Client, InsertOpts, InsertParams, JobArgs, JobResult, QueueConfig, QueueStorage,
+    Client, InsertOpts, InsertParams, JobArgs, JobResult, QueueConfig, QueueStorage,
     QueueStorageConfig, insert_with, migrations,
 };
 use measure::{Args, Books, Job, Peer, Result, Seen};
@@ -19,7 +19,6 @@ const CONNECTIONS: u32 = 32;
 const WORKERS: u32 = 512;
 const CLAIMERS: u16 = 2;
 const POLL: Duration = Duration::from_millis(50);
-const SHARDS: i16 = 16;
 
 #[derive(Debug, Serialize, Deserialize, JobArgs)]
 struct Work {
@@ -67,10 +66,6 @@ impl Peer for Awa {
         let client = peer.client(|_| {})?;
         client.start().await?;
         client.shutdown(Duration::from_secs(30)).await;
-        let sharded = "INSERT INTO awa.queue_meta (queue, enqueue_shards) VALUES ($1, $2)
-                       ON CONFLICT (queue) DO UPDATE SET enqueue_shards = EXCLUDED.enqueue_shards";
-        let sharded = sqlx::query(sharded).bind(QUEUE);
-        sharded.bind(SHARDS).execute(&peer.pool).await?;
         Ok(())
     }
 
@@ -86,19 +81,13 @@ impl Peer for Awa {
     fn settings(&self) -> Value {
         json!({
             "submit": "insert_with; bulk by enqueue_params_copy",
-            "work": format!("queue storage, {WORKERS} workers, {CLAIMERS} claimers, {SHARDS} shards, a poll every {POLL:?}, no deadlines"),
+            "work": format!("queue storage, {WORKERS} workers, {CLAIMERS} claimers, a poll every {POLL:?}, no deadlines"),
             "connections": CONNECTIONS,
         })
     }
 
     async fn submit(&self, job: Job) -> Result<()> {
-        let work = Work { job };
-        // Callers who are the first in a shard get in each other's way.
-        while let Err(error) = insert_with(&self.pool, &work, opts()).await {
-            if !matches!(error, AwaError::UniqueConflict { .. }) {
-                return Err(error.into());
-            }
-        }
+        insert_with(&self.pool, &Work { job }, opts()).await?;
         Ok(())
     }
 
