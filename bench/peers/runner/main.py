@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from . import peers, plot, report, server, workloads
 
 def main() -> None:
     args = parse()
+    # Whoever ends this also ends the server and the programs.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = pick([peer.name for peer in peers.PEERS], args.only, "peer")
     chosen = [peer for peer in peers.PEERS if peer.name in chosen]
     names = pick(list(workloads.WORKLOADS), args.workload, "workload")

@@ -64,10 +64,20 @@ def table(found: dict) -> str:
         numbers = {peer: figure(peers[peer], workload, name) for peer in peers}
         if any(number is not None for number in numbers.values()):
             best = best_of_stores(peers, numbers, more)
-            cells = [f"**{text(number)}**" if peer in best else text(number) for peer, number in numbers.items()]
-            rows.append([title, *cells])
+            cells = {peer: text(number) + late(peers[peer], workload) for peer, number in numbers.items()}
+            rows.append([title, *(f"**{cell}**" if peer in best else cell for peer, cell in cells.items())])
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*lines, "", *settings(peers)]) + "\n"
+    notes = [LATE] if any(late(peer, name) for peer in peers.values() for name in peer["workloads"]) else []
+    return "\n".join([*lines, "", *notes, *settings(peers)]) + "\n"
+
+
+LATE = "° The callers did not get to that rate: submits take too long while the worker works.\n"
+
+
+def late(peer: dict, workload: str) -> str:
+    """A mark for those who were asked for a rate and stayed more than a tenth below it."""
+    asked = figure(peer, workload, "asked_per_second")
+    return "°" if asked and figure(peer, workload, "per_second") < 0.9 * asked else ""
 
 
 def best_of_stores(peers: dict, numbers: dict, more: bool) -> set[str]:

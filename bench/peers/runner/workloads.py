@@ -54,7 +54,7 @@ class Trial:
             case "pickup":
                 return self.steady(callers=1, gap_ms=GAP_MS)
             case "half":
-                return self.steady(callers=CALLERS, rate=steady / 2)
+                return self.steady(callers=CALLERS, rate=steady / 2) | {"asked_per_second": steady / 2}
 
     def bulk(self) -> dict:
         bulk = run(self.command("bulk"), jobs=self.jobs)

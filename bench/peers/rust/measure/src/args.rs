@@ -50,9 +50,4 @@ impl Args {
         }
         Ok(args)
     }
-
-    /// Whether it is the latency that counts, and not how many jobs a second.
-    pub fn for_latency(&self) -> bool {
-        matches!(self.workload.as_str(), "pickup" | "half")
-    }
 }
