@@ -262,7 +262,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn a_group_counts_like_a_list_of_its_members(

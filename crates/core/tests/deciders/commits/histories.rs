@@ -182,7 +182,7 @@ fn decide_strictly(maps: &Maps, commit: &Commit, rows: &Rows) -> Result<(), Test
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn a_batch_is_a_sequence_of_singles(steps in history(everything)) {

@@ -216,7 +216,7 @@ fn history(length: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn invariants_hold_after_every_long_history(
