@@ -440,3 +440,32 @@ async fn whoever_dies_while_taking_leaves_them_to_the_next() {
     let left = client.query_one(left, &[&server.namespace.as_str()]).await;
     assert_eq!((found.len(), left.expect("asked").get::<_, i64>(0)), (2, 0));
 }
+
+#[tokio::test]
+async fn who_finds_somebody_else_at_it_comes_back() {
+    let server = Server::new("turn").await;
+    let (mut holder, client) = (server.stranger().await, server.stranger().await);
+    let store = server.open().await;
+    let mut wakeups = store.wakeups();
+    let hold = holder.transaction().await.expect("begun");
+    let turn = "SELECT pg_advisory_xact_lock(hashtextextended('\"plimsoll\".inbox ' || ns, 0)) \
+                FROM plimsoll.namespaces WHERE name = $1";
+    let held = hold.execute(turn, &[&server.namespace.as_str()]).await;
+    assert_eq!(held.expect("held"), 1);
+    client
+        .batch_execute(&call(&server, ""))
+        .await
+        .expect("submitted");
+    let name = server.config.server.get_application_name().expect("a name");
+    let tried = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND query = 'ROLLBACK'";
+    until("it was tried", async || {
+        client.execute(tried, &[&name]).await.expect("asked") > 0
+    })
+    .await;
+    assert!(wakeups.take().lanes.is_empty());
+    hold.rollback().await.expect("released");
+    until("it is taken", async || {
+        wakeups.take().lanes.contains(&lane("x"))
+    })
+    .await;
+}
