@@ -12,12 +12,14 @@ use tokio::sync::Notify;
 use crate::spawn::spawn;
 
 /// How long to rest in between: what arrives until then is taken together.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const SOON: Duration = Duration::from_millis(5);
+/// How long while somebody else takes them. They will hardly leave any.
+pub(crate) const LATER: Duration = Duration::from_millis(50);
 
 /// Whose inboxes are emptied.
 pub(crate) trait Inboxes: Send + Sync + 'static {
-    /// Takes everything there is.
-    fn empty(&self, ns: i32) -> impl Future<Output = Result<()>> + Send;
+    /// Takes some tasks. Answers when to come back, if at all.
+    fn take_some(&self, ns: i32) -> impl Future<Output = Result<Option<Duration>>> + Send;
 }
 
 /// Does so as long as it is there.
@@ -42,8 +44,7 @@ impl Clerk {
 
     /// Asks to empty the inbox of a namespace, soon.
     pub(crate) fn ring(&self, ns: i32) {
-        self.desk.asked().insert(ns);
-        self.desk.bell.notify_one();
+        self.desk.ask(ns);
     }
 }
 
@@ -55,6 +56,11 @@ impl Drop for Clerk {
 }
 
 impl Desk {
+    fn ask(&self, ns: i32) {
+        self.asked().insert(ns);
+        self.bell.notify_one();
+    }
+
     fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,13 +74,21 @@ async fn work<I: Inboxes>(desk: Arc<Desk>, inboxes: Weak<I>) {
             return;
         };
         let asked = std::mem::take(&mut *desk.asked());
+        let mut pause = SOON;
         for ns in asked {
-            // Whoever claims or sweeps looks, too.
-            if let Err(error) = inboxes.empty(ns).await {
-                tracing::warn!(ns, %error, "an inbox could not be emptied for now");
+            match inboxes.take_some(ns).await {
+                Ok(None) => {}
+                Ok(Some(again)) => {
+                    pause = pause.max(again);
+                    desk.ask(ns);
+                }
+                // Whoever claims or sweeps looks, too.
+                Err(error) => {
+                    tracing::warn!(ns, %error, "an inbox could not be emptied for now");
+                }
             }
         }
         drop(inboxes);
-        timer.sleep(PAUSE).await;
+        timer.sleep(pause).await;
     }
 }

@@ -62,14 +62,23 @@ static WAITING: Sql = Sql {
     text: "SELECT EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $1)",
     types: &[Type::INT4],
 };
-/// The first tasks, unless another process is taking some.
+/// Takes the turn of emptying the inbox, unless another process has it.
+static TURN: Sql = Sql {
+    text: "SELECT pg_try_advisory_xact_lock(hashtextextended('plimsoll.inbox ' || $1, 0))",
+    types: &[Type::INT4],
+};
+/// The first tasks, if it is our turn: some, and not many bytes.
 static FIRST: Sql = Sql {
     text: "SELECT seq, id, queue, kind, payload, priority, run_at, key, key_lifetime_us, on_conflict, \
            \"group\", owner, labels, max_attempts, attempt_timeout_us, trace, more \
-           FROM plimsoll.inbox WHERE ns = $1 AND (SELECT pg_try_advisory_xact_lock(\
-           hashtextextended('plimsoll.inbox ' || $1, 0))) \
-           ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED",
-    types: &[Type::INT4, Type::INT8],
+           FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY(ARRAY(\
+           SELECT seq FROM (SELECT seq, sum(octet_length(payload)) OVER \
+           (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before \
+           FROM (SELECT seq, payload FROM plimsoll.inbox WHERE ns = $1 ORDER BY seq LIMIT $2) first) sized \
+           WHERE coalesce(bytes_before, 0) < $3)) \
+           AND (SELECT pg_try_advisory_xact_lock(hashtextextended('plimsoll.inbox ' || $1, 0))) \
+           ORDER BY seq FOR UPDATE SKIP LOCKED",
+    types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 /// Removes tasks, and keeps those that were refused apart.
 static REMOVE: Sql = Sql {
@@ -90,7 +99,9 @@ static FORGET: Sql = Sql {
 };
 
 /// How many tasks are taken at once.
-const TAKEN_MAX: usize = 500;
+const TAKEN_MAX: i64 = 500;
+/// With about how many bytes.
+const TAKEN_BYTES_MAX: i64 = 1024 * 1024;
 /// How long refused ones are kept.
 const REFUSED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -210,17 +221,20 @@ pub(crate) async fn is_waiting(session: &mut Session, ns: i32) -> Answer<bool> {
 }
 
 /// What was taken.
-#[derive(Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) wake: Wake,
-    /// There may be more.
-    pub(crate) more: bool,
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// There was nothing.
+    Nothing,
+    /// Another process has the turn. It may not see what has just come.
+    NotOurTurn,
+    /// Some tasks, and there may be more.
+    Some(Wake),
 }
 
 /// How to go about it.
 #[derive(Debug)]
 struct How {
-    most: usize,
+    most: i64,
     cautious: bool,
     /// Why the first task is refused, whatever it is.
     refuse: Option<String>,
@@ -257,12 +271,20 @@ pub(crate) async fn take(pool: &Pool, about: About<'_>) -> Result<Taken> {
 
 async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result<Taken, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
-    let first = Call::new(&FIRST, params![about.ns, how.most as i64]);
-    let found = session.run(&[(&BEGIN).into(), first]).await;
-    let found = found.map_err(untouched)?.pop().unwrap_or_default();
+    let calls = [
+        Call::from(&BEGIN),
+        Call::new(&TURN, params![about.ns]),
+        Call::new(&FIRST, params![about.ns, how.most, TAKEN_BYTES_MAX]),
+    ];
+    let mut answers = session.run(&calls).await.map_err(untouched)?;
+    let found = answers.pop().unwrap_or_default();
     if found.is_empty() {
         session.roll_back().await;
-        return Ok(Taken::default());
+        let our_turn = column(&answers[1][0], 0).map_err(untouched)?;
+        return Ok(match our_turn {
+            true => Taken::Nothing,
+            false => Taken::NotOurTurn,
+        });
     }
     let mut inbox = Inbox::default();
     let mut commits = Vec::new();
@@ -286,10 +308,7 @@ async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result
         ..Part::default()
     };
     let done = attempt(session, about, &part, how.cautious).await?;
-    Ok(Taken {
-        wake: done.wake,
-        more: found.len() == how.most,
-    })
+    Ok(Taken::Some(done.wake))
 }
 
 /// Tasks that come from the inbox.

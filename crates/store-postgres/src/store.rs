@@ -28,12 +28,13 @@ use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::held::Held;
+use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
 use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{Call, Session, Sql, params};
 use crate::stuck::Stuck;
-use crate::{compact, inbox, indexes, partitions, read, schema, transaction};
+use crate::{clerk, compact, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
     text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
@@ -218,19 +219,23 @@ impl Database {
         }
     }
 
-    /// Takes the first tasks of an inbox. Answers whether there may be more.
-    async fn take_inbox(&self, ns: i32) -> Result<bool> {
-        let taken = inbox::take(&self.writers, self.about(ns)).await?;
-        self.tell(ns, &taken.wake);
-        Ok(taken.more)
+    /// Takes the first tasks of an inbox. Answers when to come back, if at all.
+    async fn take_inbox(&self, ns: i32) -> Result<Option<Duration>> {
+        match inbox::take(&self.writers, self.about(ns)).await? {
+            Taken::Nothing => Ok(None),
+            Taken::NotOurTurn => Ok(Some(clerk::LATER)),
+            Taken::Some(wake) => {
+                self.tell(ns, &wake);
+                Ok(Some(clerk::SOON))
+            }
+        }
     }
 }
 
 impl Inboxes for Database {
-    async fn empty(&self, ns: i32) -> Result<()> {
+    async fn take_some(&self, ns: i32) -> Result<Option<Duration>> {
         self.look_at_clock().await?;
-        while self.take_inbox(ns).await? {}
-        Ok(())
+        self.take_inbox(ns).await
     }
 }
 
@@ -338,8 +343,8 @@ impl PostgresStore {
     /// Takes what was submitted in other people's transactions: some of it now, the rest soon.
     async fn look_into_inbox(&self) {
         match self.database.take_inbox(self.ns).await {
-            Ok(false) => {}
-            Ok(true) => self.database.clerk.ring(self.ns),
+            Ok(None) => {}
+            Ok(Some(_)) => self.database.clerk.ring(self.ns),
             Err(error) => tracing::warn!(%error, "an inbox could not be emptied for now"),
         }
     }

@@ -1,5 +1,7 @@
 //! What is particular to PostgreSQL: wake-ups, submitting in somebody's transaction, advisory locks.
 
+#![allow(clippy::expect_used, clippy::panic)]
+
 mod advisory;
 mod server;
 mod submit;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
 use plimsoll_core::store::{Claim, Claimed, Commit, Pick, Write};
 use plimsoll_core::task::{Lane, NewTask, WorkerId};
 use plimsoll_core::{Name, Namespace, Store, TaskId};
-use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
+use plimsoll_store_postgres::tokio_postgres::{AsyncMessage, Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// A namespace of its own on the real server.
 pub(crate) struct Server {
@@ -49,6 +51,26 @@ impl Server {
         #[allow(clippy::disallowed_methods)]
         tokio::spawn(async move { drop(connection.await) });
         client
+    }
+
+    /// Likewise, with all that processes tell each other.
+    pub(crate) async fn eavesdropper(&self) -> (Client, UnboundedReceiver<String>) {
+        let mut server = self.config.server.clone();
+        server.application_name("eavesdropper");
+        let (client, mut connection) = server.connect(NoTls).await.expect("connected");
+        let (tell, told) = unbounded_channel();
+        #[allow(clippy::disallowed_methods)]
+        tokio::spawn(async move {
+            let mut messages = stream::poll_fn(|context| connection.poll_message(context));
+            while let Some(Ok(message)) = messages.next().await {
+                if let AsyncMessage::Notification(notification) = message {
+                    drop(tell.send(notification.payload().to_owned()));
+                }
+            }
+        });
+        let listen = format!("LISTEN {}", self.config.schema);
+        client.batch_execute(&listen).await.expect("listens");
+        (client, told)
     }
 
     /// The connections of this test whose name ends so.

@@ -398,3 +398,74 @@ async fn nothing_is_lost_or_doubled_while_backends_are_killed() {
     assert_eq!(found, wanted);
     assert!(refused(&server, &client).await.is_empty());
 }
+
+#[tokio::test]
+async fn whoever_dies_while_taking_leaves_them_to_the_next() {
+    let server = Server::new("dies").await;
+    let store = server.open().await;
+    let (mut holder, client) = (server.stranger().await, server.stranger().await);
+    let keyed = call(&server, ", key => 'k'");
+    client.batch_execute(&keyed).await.expect("submitted");
+    until("the first one", async || {
+        payloads(&server, &store, 1).await.len() == 1
+    })
+    .await;
+    // Whoever takes the next ones has to wait for the row of the key.
+    let hold = holder.transaction().await.expect("begun");
+    let lock = "SELECT 1 FROM plimsoll.keys JOIN plimsoll.namespaces USING (ns) WHERE name = $1 \
+                FOR UPDATE OF keys";
+    hold.execute(lock, &[&server.namespace.as_str()])
+        .await
+        .expect("held");
+    let three = [call(&server, ""), keyed, call(&server, "")].join(";");
+    client.batch_execute(&three).await.expect("submitted");
+    let name = server.config.server.get_application_name().expect("a name");
+    let kill = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE application_name = '{name}' AND wait_event_type = 'Lock'"
+    );
+    until("somebody waits", async || {
+        client.execute(&kill, &[]).await.expect("asked") > 0
+    })
+    .await;
+    hold.rollback().await.expect("released");
+    let mut found = Vec::new();
+    until("the two without a key", async || {
+        found.extend(payloads(&server, &store, 10).await);
+        found.len() >= 2
+    })
+    .await;
+    let left =
+        "SELECT count(*) FROM plimsoll.inbox JOIN plimsoll.namespaces USING (ns) WHERE name = $1";
+    let left = client.query_one(left, &[&server.namespace.as_str()]).await;
+    assert_eq!((found.len(), left.expect("asked").get::<_, i64>(0)), (2, 0));
+}
+
+#[tokio::test]
+async fn who_finds_somebody_else_at_it_comes_back() {
+    let server = Server::new("turn").await;
+    let (mut holder, client) = (server.stranger().await, server.stranger().await);
+    let store = server.open().await;
+    let mut wakeups = store.wakeups();
+    let hold = holder.transaction().await.expect("begun");
+    let turn = "SELECT pg_advisory_xact_lock(hashtextextended('\"plimsoll\".inbox ' || ns, 0)) \
+                FROM plimsoll.namespaces WHERE name = $1";
+    let held = hold.execute(turn, &[&server.namespace.as_str()]).await;
+    assert_eq!(held.expect("held"), 1);
+    client
+        .batch_execute(&call(&server, ""))
+        .await
+        .expect("submitted");
+    let name = server.config.server.get_application_name().expect("a name");
+    let tried = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND query = 'ROLLBACK'";
+    until("it was tried", async || {
+        client.execute(tried, &[&name]).await.expect("asked") > 0
+    })
+    .await;
+    assert!(wakeups.take().lanes.is_empty());
+    hold.rollback().await.expect("released");
+    until("it is taken", async || {
+        wakeups.take().lanes.contains(&lane("x"))
+    })
+    .await;
+}

@@ -1,8 +1,11 @@
 //! Processes wake each other.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use plimsoll_core::Store;
+use plimsoll_core::store::{Commit, Write};
+use plimsoll_core::task::NewTask;
+use plimsoll_core::{IdempotencyKey, Store};
 
 use crate::server::{Server, lane, until};
 
@@ -43,21 +46,37 @@ async fn what_is_written_quickly_arrives_completely() {
 #[tokio::test]
 async fn who_closes_has_told_everybody() {
     let server = Server::new("close").await;
-    let (a, b) = (server.open().await, server.open().await);
-    let mut at_b = b.wakeups();
-    server.submit(&a, &lane("first")).await;
-    assert!(at_b.next().await.history);
+    let store = server.open().await;
+    let (stranger, mut told) = server.eavesdropper().await;
+    server.submit(&store, &lane("first")).await;
     // The second one comes within the pause after the first.
-    server.submit(&a, &lane("last")).await;
-    a.close().await.expect("closed");
-    // Whatever A has sent by now, C's later notification comes after it.
-    let c = server.open().await;
-    server.submit(&c, &lane("later")).await;
-    let mut heard = BTreeSet::new();
-    while !heard.contains(&lane("later")) {
-        heard.extend(at_b.next().await.lanes);
+    server.submit(&store, &lane("the last one")).await;
+    store.close().await.expect("closed");
+    // What was told before this question is heard before its answer.
+    stranger.batch_execute("SELECT 1").await.expect("asked");
+    let mut heard = Vec::new();
+    while let Ok(payload) = told.try_recv() {
+        heard.push(payload);
     }
-    assert!(heard.contains(&lane("last")));
+    assert!(
+        heard.iter().any(|payload| payload.contains("the last one")),
+        "{heard:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_written_while_the_connection_breaks_is_told_later() {
+    let server = Server::new("later").await;
+    let store = server.open().await;
+    let (stranger, mut told) = server.eavesdropper().await;
+    for round in 0..10 {
+        let kill = "SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid";
+        let listeners = server.backends(&stranger, " listener").await;
+        stranger.execute(kill, &[&listeners]).await.expect("killed");
+        let name = format!("round {round} of {}", server.namespace);
+        server.submit(&store, &lane(&name)).await;
+        while !told.recv().await.expect("a notification").contains(&name) {}
+    }
 }
 
 #[tokio::test]
@@ -102,4 +121,34 @@ async fn with_the_last_handle_all_connections_end() {
         left == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn without_prepared_statements_each_transaction_brings_its_settings() {
+    let mut server = Server::new("settings").await;
+    server.config.prepare = false;
+    server.config.lock_timeout = Duration::from_millis(50);
+    let store = server.open().await;
+    let key = IdempotencyKey::new("key").expect("a key");
+    let submit = async || {
+        let task = NewTask::new(server.ids.task(), lane("x"), "").key(key.clone());
+        let done = store
+            .commit(vec![Commit::of(Write::Submit(Box::new(task)))])
+            .await;
+        done.into_iter().next().expect("an answer")
+    };
+    submit().await.expect("submitted");
+    let mut stranger = server.stranger().await;
+    let hold = stranger.transaction().await.expect("begun");
+    let lock = "SELECT 1 FROM plimsoll.keys JOIN plimsoll.namespaces USING (ns) WHERE name = $1 \
+                FOR UPDATE OF keys";
+    let held = hold.execute(lock, &[&server.namespace.as_str()]).await;
+    assert_eq!(held.expect("held"), 1);
+    let error = submit().await.expect_err("the row is locked");
+    assert!(
+        error.to_string().contains("locked by another transaction"),
+        "{error}"
+    );
+    hold.rollback().await.expect("released");
+    submit().await.expect("submitted");
 }
