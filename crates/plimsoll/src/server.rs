@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_core::{Namespace, Result, Store};
-use plimsoll_engine::group_commit;
+use plimsoll_engine::{Bounds, GroupCommit};
 use plimsoll_store_postgres::{Config, Postgres, migrate};
 use tokio::sync::OnceCell;
 
@@ -42,7 +42,12 @@ impl Server {
 /// A namespace whose callers share transactions: PostgreSQL does not merge them by itself.
 pub(crate) async fn merged(postgres: &Postgres, namespace: Namespace) -> Result<Arc<dyn Store>> {
     let store = postgres.namespace(namespace).await?;
-    Ok(Arc::new(group_commit(Arc::new(store))))
+    // While one transaction waits for its fsync, another one is decided.
+    let bounds = Bounds {
+        in_flight_max: 2,
+        ..Bounds::default()
+    };
+    Ok(Arc::new(GroupCommit::new(Arc::new(store), bounds)))
 }
 
 impl PostgresUrl {

@@ -10,6 +10,7 @@ fn bounded(calls_max: u32, bytes_max: u32) -> Result<Setup> {
     let bounds = Bounds {
         calls_max,
         bytes_max,
+        ..Bounds::default()
     };
     setup_with(Limits::default(), bounds)
 }

@@ -35,6 +35,34 @@ async fn commits_that_come_while_a_group_is_in_flight_share_the_next_call() -> R
 }
 
 #[tokio::test]
+async fn as_many_groups_are_in_flight_as_may_be_and_the_next_one_fills() -> Result<()> {
+    let bounds = Bounds {
+        in_flight_max: 2,
+        ..Bounds::default()
+    };
+    let s = setup_with(Limits::default(), bounds)?;
+    let first = s.hold_up().await?;
+    let second = begin(s.merged.commit_one(s.increment()?));
+    s.gate.reached(2).await;
+    let commits: Result<Vec<_>> = (0..10).map(|_| s.increment()).collect();
+    let calls = commits?.into_iter().map(|c| s.merged.commit_one(c));
+    let callers = begin(join_all(calls));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(s.gate.made().len(), 2, "the rest waits");
+    s.gate.open();
+    first.await?;
+    second.await?;
+    for receipt in callers.await {
+        receipt?;
+    }
+    assert_eq!(s.sum().await?, 11);
+    assert_eq!(s.gate.made().len(), 3, "the rest was one call");
+    Ok(())
+}
+
+#[tokio::test]
 async fn renewals_share_a_call_and_each_caller_gets_its_own_answers() -> Result<()> {
     let s = setup()?;
     let (a, b, c) = (s.hold().await?, s.hold().await?, s.hold().await?);
