@@ -53,3 +53,8 @@ pub use roles::grant;
 pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
 pub use store::{Postgres, PostgresStore};
 pub use tokio_postgres;
+
+/// Checks the snippets of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
