@@ -86,8 +86,8 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     receipts: Vec<Result<Receipt>>,
-    renewals: Option<Vec<Renewal>>,
-    claimed: Option<Claimed>,
+    renewals: Option<Result<Vec<Renewal>>>,
+    claimed: Option<Result<Claimed>>,
     pub(crate) wake: Wake,
     /// A claim found less than it asked for, and there is something in the inbox.
     look_into_inbox: bool,
@@ -158,8 +158,8 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
                 for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
                     answer.commits[place] = receipt;
                 }
-                answer.renewals = answer.renewals.or(done.renewals.map(Ok));
-                answer.claimed = answer.claimed.or(done.claimed.map(Ok));
+                answer.renewals = answer.renewals.or(done.renewals);
+                answer.claimed = answer.claimed.or(done.claimed);
             }
             Err((fault, applied)) => {
                 let error = fault.into_error(applied);
@@ -357,13 +357,24 @@ async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Don
             Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
         }
     }
-    let done = carry_out(pool, about, part).await?;
-    all.wake.absorb(&done.wake);
-    Ok(Done {
-        receipts: all.receipts,
-        wake: all.wake,
-        ..done
-    })
+    // The commits have happened, whatever becomes of the rest.
+    let (renews, claims) = (part.renew.is_some(), part.claim.is_some());
+    match carry_out(pool, about, part).await {
+        Ok(done) => {
+            all.wake.absorb(&done.wake);
+            Ok(Done {
+                receipts: all.receipts,
+                wake: all.wake,
+                ..done
+            })
+        }
+        Err((fault, applied)) => {
+            let error = fault.into_error(applied);
+            all.renewals = renews.then(|| Err(error.clone()));
+            all.claimed = claims.then_some(Err(error));
+            Ok(all)
+        }
+    }
 }
 
 /// Rows of tasks that need not be read, as they are assumed to be: new ones do not exist, and those
@@ -448,7 +459,7 @@ pub(crate) async fn attempt(
         calls.extend(writing.flush().map_err(untouched)?);
         let sent = std::mem::take(&mut calls);
         let renewals = claim::renew(session, about.ns, renew, now, sent, &mut writing.apply);
-        done.renewals = Some(renewals.await.map_err(untouched)?);
+        done.renewals = Some(Ok(renewals.await.map_err(untouched)?));
     }
     let mut remember = None;
     if let Some(claim) = &part.claim {
@@ -467,7 +478,7 @@ pub(crate) async fn attempt(
         writing.changes.extend(taken.changes);
         remember = taken.remember;
         done.look_into_inbox = taken.look_into_inbox;
-        done.claimed = Some(taken.claimed);
+        done.claimed = Some(Ok(taken.claimed));
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
@@ -476,7 +487,7 @@ pub(crate) async fn attempt(
     about.held.committed(about.ns, writing.tasks.drain(..));
     about.held.renewed(
         about.ns,
-        renewed(part, done.renewals.as_deref().unwrap_or_default()),
+        renewed(part, done.renewals.iter().flatten().flatten()),
     );
     done.receipts = (receipts.into_iter())
         .map(|receipt| receipt.map(|draft| draft.with(position)))
@@ -488,7 +499,7 @@ pub(crate) async fn attempt(
 /// The leases that were renewed, and when they end now.
 fn renewed<'a>(
     part: &'a Part,
-    renewals: &'a [Renewal],
+    renewals: impl Iterator<Item = &'a Renewal> + 'a,
 ) -> impl Iterator<Item = (TaskId, Timestamp)> + 'a {
     let holders = part.renew.iter().flat_map(|renew| &renew.holders);
     holders
