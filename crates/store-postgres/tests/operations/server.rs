@@ -1,8 +1,10 @@
 //! The real server, and questions to it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use futures::{StreamExt, stream};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
@@ -121,5 +123,14 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         assert!(clock.monotonic() < Duration::from_secs(20), "{what}");
         clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What must happen soon: a test that waits for ever says nothing.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    let limit = SystemClock::new().sleep(Duration::from_secs(20));
+    match select(pin!(what), limit).await {
+        Either::Left((happened, _)) => happened,
+        Either::Right(_) => panic!("it has not happened for 20 s"),
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_core::{IdempotencyKey, Name, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::Client;
 use plimsoll_store_postgres::tokio_postgres::error::SqlState;
 
-use crate::server::{Server, lane, until};
+use crate::server::{Server, lane, soon, until};
 
 /// Calls `plimsoll.submit` in the namespace of the test, with these further arguments.
 fn call(server: &Server, further: &str) -> String {
@@ -39,6 +39,13 @@ async fn taken(store: &dyn Store, id: TaskId) -> Task {
     })
     .await;
     found.expect("the task")
+}
+
+async fn in_inbox(server: &Server, client: &Client) -> i64 {
+    let sql = "SELECT count(*) FROM plimsoll.inbox JOIN plimsoll.namespaces USING (ns) \
+               WHERE name = $1";
+    let found = client.query_one(sql, &[&server.namespace.as_str()]).await;
+    found.expect("asked").get(0)
 }
 
 async fn refused(server: &Server, client: &Client) -> Vec<String> {
@@ -72,7 +79,7 @@ async fn a_rollback_leaves_nothing_and_a_commit_wakes_workers() {
             true => transaction.commit().await.expect("committed"),
         }
         if commits {
-            while !wakeups.next().await.lanes.contains(&lane("x")) {}
+            while !soon(wakeups.next()).await.lanes.contains(&lane("x")) {}
             let claimed = server.claim(&worker, &lane("x"), 10).await;
             let found: Vec<_> = claimed.tasks.iter().map(Task::id).collect();
             assert_eq!(found, [id]);
@@ -164,12 +171,12 @@ async fn a_thousand_from_sql_come_in_their_order() {
         server.namespace
     );
     client.batch_execute(&all).await.expect("submitted");
-    let mut found = Vec::new();
-    until("all are claimed", async || {
-        found.extend(payloads(&server, &store, 300).await);
-        found.len() >= 1000
+    // One notification, and nobody asks: all are taken.
+    until("all are taken", async || {
+        in_inbox(&server, &client).await == 0
     })
     .await;
+    let found = payloads(&server, &store, 1000).await;
     let wanted: Vec<String> = (1..=1000).map(|n| n.to_string()).collect();
     assert_eq!(found, wanted);
 }
@@ -189,7 +196,7 @@ async fn a_later_one_that_is_more_urgent_is_not_kept_waiting_by_a_backlog() {
         .await
         .expect("submitted");
     // The claim finds as much as it asks for, so it does not look by itself.
-    while !wakeups.next().await.lanes.contains(&lane("x")) {}
+    while !soon(wakeups.next()).await.lanes.contains(&lane("x")) {}
     assert_eq!(payloads(&server, &store, 1).await, ["{}"]);
 }
 
@@ -435,10 +442,7 @@ async fn whoever_dies_while_taking_leaves_them_to_the_next() {
         found.len() >= 2
     })
     .await;
-    let left =
-        "SELECT count(*) FROM plimsoll.inbox JOIN plimsoll.namespaces USING (ns) WHERE name = $1";
-    let left = client.query_one(left, &[&server.namespace.as_str()]).await;
-    assert_eq!((found.len(), left.expect("asked").get::<_, i64>(0)), (2, 0));
+    assert_eq!((found.len(), in_inbox(&server, &client).await), (2, 0));
 }
 
 #[tokio::test]
@@ -468,4 +472,17 @@ async fn who_finds_somebody_else_at_it_comes_back() {
         wakeups.take().lanes.contains(&lane("x"))
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_only_polls_finds_them_with_the_next_claim() {
+    let mut server = Server::new("claims").await;
+    server.config.listen = false;
+    let store = server.open().await;
+    let client = server.stranger().await;
+    client
+        .batch_execute(&call(&server, ""))
+        .await
+        .expect("submitted");
+    assert_eq!(payloads(&server, &store, 2).await, ["{}"]);
 }

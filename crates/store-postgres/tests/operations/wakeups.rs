@@ -7,7 +7,7 @@ use plimsoll_core::store::{Commit, Write};
 use plimsoll_core::task::NewTask;
 use plimsoll_core::{IdempotencyKey, Store};
 
-use crate::server::{Server, lane, until};
+use crate::server::{Server, lane, soon, until};
 
 #[tokio::test]
 async fn a_commit_wakes_other_processes_and_its_own_only_once() {
@@ -18,10 +18,10 @@ async fn a_commit_wakes_other_processes_and_its_own_only_once() {
     let at_once = at_a.take();
     assert_eq!(at_once.lanes, BTreeSet::from([lane("x")]));
     assert!(at_once.history);
-    assert_eq!(at_b.next().await, at_once);
+    assert_eq!(soon(at_b.next()).await, at_once);
     // The echo of its own notification comes before what the other one says now.
     server.submit(&b, &lane("y")).await;
-    assert_eq!(at_a.next().await.lanes, BTreeSet::from([lane("y")]));
+    assert_eq!(soon(at_a.next()).await.lanes, BTreeSet::from([lane("y")]));
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn what_is_written_quickly_arrives_completely() {
     }
     let (mut heard, mut wakes) = (BTreeSet::new(), 0);
     while heard != lanes {
-        let wake = at_b.next().await;
+        let wake = soon(at_b.next()).await;
         assert!(!wake.any_lane);
         heard.extend(wake.lanes);
         wakes += 1;
@@ -75,7 +75,11 @@ async fn what_is_written_while_the_connection_breaks_is_told_later() {
         stranger.execute(kill, &[&listeners]).await.expect("killed");
         let name = format!("round {round} of {}", server.namespace);
         server.submit(&store, &lane(&name)).await;
-        while !told.recv().await.expect("a notification").contains(&name) {}
+        while !soon(told.recv())
+            .await
+            .expect("a notification")
+            .contains(&name)
+        {}
     }
 }
 
@@ -89,11 +93,11 @@ async fn after_a_broken_connection_everything_may_have_changed_and_nothing_is_lo
     assert_eq!(listeners.len(), 2, "one for each process");
     let kill = "SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid";
     stranger.execute(kill, &[&listeners]).await.expect("killed");
-    for heard in [at_a.next().await, at_b.next().await] {
+    for heard in [soon(at_a.next()).await, soon(at_b.next()).await] {
         assert!(heard.any_lane && heard.history && heard.leases && heard.logs);
     }
     server.submit(&a, &lane("after")).await;
-    assert!(at_b.next().await.lanes.contains(&lane("after")));
+    assert!(soon(at_b.next()).await.lanes.contains(&lane("after")));
 }
 
 #[tokio::test]
