@@ -53,7 +53,7 @@ esac
 SCRIPT
 chmod +x work.sh
 
-export PLIMSOLL_STORE=sqlite:fleet.db
+export PLIMSOLL_STORE=${PLIMSOLL_STORE:-sqlite:fleet.db}
 # With a key, whoever runs the same pipe again submits nothing twice.
 (cd images && ls) | sed 's/.*/{"text":"&","key":"thumbnail\/&"}/' |
   plimsoll task submit images thumbnail --lines - --quiet

@@ -36,7 +36,8 @@ async fn work(context: Context, Json(millis): Json<u64>) -> Result<Answer, Failu
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
+    let file = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let tasks = engine.tasks();
     let mut ids = Vec::new();

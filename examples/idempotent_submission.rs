@@ -9,7 +9,8 @@ use plimsoll::task::{KeyLifetime, OnConflict, Status};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> plimsoll::Result<()> {
-    let engine = Plimsoll::open("memory:")?.engine("shop").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("shop").await?;
     let tasks = engine.tasks();
     let charge = |payload: &'static str| -> plimsoll::Result<_> {
         Ok((tasks.task("orders", "charge", payload)?).key("order-123-charge".try_into()?))

@@ -38,7 +38,8 @@ async fn follow(tasks: &Tasks, id: plimsoll::TaskId) -> plimsoll::Result<usize> 
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> plimsoll::Result<()> {
-    let engine = Plimsoll::open("memory:")?.engine("docs").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let tasks = engine.tasks();
     let id = tasks.submit(tasks.task("media", "transcode", "clip-7")?);
     let id = id.await?.id;

@@ -76,7 +76,8 @@ async fn report(partition: &Manager, files: i32) -> Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("search.db").display());
+    let file = format!("sqlite:{}", folder.path().join("search.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let workers = open(&url).await?;
     let (zero, one) = (
         workers.join(JOB, 0, 2).await?,

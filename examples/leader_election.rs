@@ -28,7 +28,8 @@ fn process(url: &str, name: &str) -> Result<Process, Box<dyn std::error::Error>>
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("election.db").display());
+    let file = format!("sqlite:{}", folder.path().join("election.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let (ada, bob, cy) = (
         process(&url, "ada")?,
         process(&url, "bob")?,

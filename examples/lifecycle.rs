@@ -36,7 +36,8 @@ async fn main() -> plimsoll::Result<()> {
     }
 
     // Whatever is submitted of these kinds carries the lifecycle from then on.
-    let engine = Plimsoll::open("memory:")?.engine("docs").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let engine = engine
         .lifecycle("transcode", media.clone())?
         .lifecycle("careless", media)?;

@@ -56,7 +56,8 @@ async fn run_worker(engine: &Engine, name: &str) -> Result<()> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let engine = Plimsoll::open("memory:")?.engine("media").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("media").await?;
     let tasks = engine.tasks();
     let task = tasks
         .task("media", "transcode", "cat.mp4")?

@@ -29,7 +29,8 @@ impl Bucket {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let file = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let open = async || Plimsoll::open(&url)?.engine("media").await;
     // Two processes, as far as the file can tell.
     let (ada, bob) = (open().await?.locks(), open().await?.locks());

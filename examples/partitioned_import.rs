@@ -95,7 +95,8 @@ fn line(state: &State) -> String {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("import.db").display());
+    let file = format!("sqlite:{}", folder.path().join("import.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let engine = Plimsoll::open(&url)?.engine("imports").await?;
     let (tasks, jobs) = (engine.tasks(), engine.jobs());
 

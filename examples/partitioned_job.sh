@@ -11,7 +11,7 @@ PATH=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd):$PATH
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-export PLIMSOLL_STORE=sqlite:job.db
+export PLIMSOLL_STORE=${PLIMSOLL_STORE:-sqlite:job.db}
 partitions=4
 for n in $(seq 0 $((partitions - 1))); do seq $(((n + 1) * 100)) >"input.$n"; done
 

@@ -64,7 +64,8 @@ fn failed(error: &Error) -> Option<(u32, i32)> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Plimsoll::open("memory:")?.engine("docs").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("docs").await?;
 
     println!("Two phases:");
     let partitions = (0..PARTITIONS).map(|partition| map_then_reduce(&engine, partition));

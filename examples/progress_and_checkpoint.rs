@@ -63,7 +63,8 @@ async fn watch(engine: &Engine, id: TaskId, part: u32) -> plimsoll::Result<()> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> plimsoll::Result<()> {
-    let engine = Plimsoll::open("memory:")?.engine("docs").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let tasks = engine.tasks();
     let soon = RetryPolicy {
         backoff: Backoff::Fixed(Duration::from_millis(10)),

@@ -23,7 +23,8 @@ async fn invoice(Json(order): Json<Order>) -> Result<Json<u32>, Failure> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let file = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let engine = Plimsoll::open(&url)?.engine("shop").await?;
     let client = engine.tasks();
 

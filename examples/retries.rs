@@ -35,7 +35,8 @@ async fn always_down(context: Context) -> Result<(), Failure> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> plimsoll::Result<()> {
-    let engine = Plimsoll::open("memory:")?.engine("docs").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let tasks = engine.tasks();
     // By default: 10 s, 20 s, 40 s, with jitter. Here: 50 ms, 100 ms, and then it has failed.
     let impatient = RetryPolicy {

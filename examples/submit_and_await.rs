@@ -22,7 +22,8 @@ async fn summarize(context: Context, Json(text): Json<String>) -> Json<usize> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let url = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
+    let file = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or(file);
     let engine = Plimsoll::open(&url)?.engine("docs").await?;
     let worker = engine.worker("w1").queue("texts");
     let worker = worker.handle("summarize", summarize).build()?;

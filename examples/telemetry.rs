@@ -29,7 +29,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(address) = telemetry.metrics_address() {
         println!("curl http://{address}/metrics would show:");
     }
-    let engine = Plimsoll::open("memory:")?.engine("media").await?;
+    let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
+    let engine = Plimsoll::open(&url)?.engine("media").await?;
     let tasks = engine.tasks();
     for kind in ["transcode", "archive"] {
         tasks.submit(tasks.task("media", kind, "clip-7")?).await?;

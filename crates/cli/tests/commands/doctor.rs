@@ -146,7 +146,7 @@ fn a_file_of_a_newer_program_is_a_problem_with_advice() {
         let said = world.run(arguments).ended(1);
         let schema = check(&said, "schema");
         assert_eq!(schema["verdict"], "problem");
-        assert_eq!(schema["found"], "version 99, this program knows up to 4");
+        assert_eq!(schema["found"], "version 99, this program knows up to 5");
         assert_eq!(schema["advice"], "Use a newer program.");
     }
     assert_eq!(version(&world), 99);
@@ -160,7 +160,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     assert_eq!(version(&world), 1);
     let said = world.run(&["doctor", "--no-write", "--json"]).ended(1);
     let schema = check(&said, "schema");
-    let expected = "version 1, this program writes 4: not opened";
+    let expected = "version 1, this program writes 5: not opened";
     assert_eq!(schema["found"], expected);
     let advice = schema["advice"].as_str().expect("advice");
     assert!(advice.starts_with("Look without --no-write"), "{advice}");
@@ -170,7 +170,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     assert_eq!(schema["verdict"], "warning");
     assert_eq!(schema["found"], "version 5, brought up from 1 just now");
     assert_eq!(check(&said, "history")["verdict"], "ok");
-    assert_eq!(version(&world), 4);
+    assert_eq!(version(&world), 5);
 }
 
 #[test]

@@ -264,8 +264,8 @@ fn the_exit_code_of_a_barrier_tells_how_it_ended() {
     for partition in ["0", "1", "2"] {
         set(&world, "import", partition, "ingest", &["--status", "40"]);
     }
-    let late = barrier(&world, &["ingest", "--timeout", "10ms"]).ended(6);
-    let expected = "plimsoll: job import: after 10ms, 4 of its partitions have not reached ingest finished; \
+    let late = barrier(&world, &["ingest", "--timeout", "500ms"]).ended(6);
+    let expected = "plimsoll: job import: after 500ms, 4 of its partitions have not reached ingest finished; \
         the last is partition 3: not started\n";
     assert_eq!(late.err, expected);
     let late = barrier(&world, &["ingest", "40", "--timeout", "10ms", "--json"]).ended(6);

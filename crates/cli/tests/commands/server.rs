@@ -1,67 +1,22 @@
 //! What is different where the store is a PostgreSQL server.
 
 use serde_json::Value;
-use tokio::runtime::Runtime;
-use tokio_postgres::NoTls;
 
 use crate::doctor::verdicts;
-use crate::world::World;
+use crate::world::{Schema, World, with};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name}, which scripts/test sets"))
 }
 
-/// A schema that nobody else has. It is dropped in the end.
-struct Schema {
-    name: String,
-    runtime: Runtime,
-}
-
-impl Schema {
-    fn new(world: &World) -> Self {
-        let name = world.path().file_name().and_then(|name| name.to_str());
-        Self {
-            name: name.expect("a name").to_lowercase(),
-            runtime: Runtime::new().expect("a runtime"),
-        }
-    }
-
-    fn url(&self) -> String {
-        with(
-            &variable("PLIMSOLL_TEST_POSTGRES_URL"),
-            &format!("schema={}", self.name),
-        )
-    }
-
-    fn sql(&self, sql: &str) {
-        let url = variable("PLIMSOLL_TEST_POSTGRES_URL");
-        let done = self.runtime.block_on(async {
-            let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
-            tokio::select! {
-                done = client.batch_execute(sql) => done,
-                ended = connection => ended,
-            }
-        });
-        done.expect("the server does it");
-    }
-}
-
-impl Drop for Schema {
-    fn drop(&mut self) {
-        self.sql(&format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name));
-    }
-}
-
-/// A URL with another option.
-fn with(url: &str, option: &str) -> String {
-    let joint = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{joint}{option}")
+fn schema(world: &World) -> Schema {
+    Schema::new(variable("PLIMSOLL_TEST_POSTGRES_URL"), world)
 }
 
 #[test]
 fn who_only_looks_makes_no_schema_and_who_submits_does() {
     let world = World::on_file();
-    let schema = Schema::new(&world);
+    let schema = schema(&world);
     let store = ["--store", &schema.url()];
     let run = |words: &[&str]| world.run(&[words, &store].concat());
     for command in ["task list", "queue list", "sweep --once", "task show key:x"] {
@@ -83,7 +38,7 @@ fn who_only_looks_makes_no_schema_and_who_submits_does() {
 #[test]
 fn migrating_twice_is_as_good_as_once_and_printing_does_nothing() {
     let world = World::on_file();
-    let schema = Schema::new(&world);
+    let schema = schema(&world);
     let store = ["--store", &schema.url()];
     let migrate = |more: &[&str]| world.run(&[&["migrate"], more, &store].concat());
     let printed = migrate(&["--print"]).ended(0).out;
@@ -103,7 +58,7 @@ fn migrating_twice_is_as_good_as_once_and_printing_does_nothing() {
 #[test]
 fn a_runtime_role_can_work_and_not_drop() {
     let world = World::on_file();
-    let schema = Schema::new(&world);
+    let schema = schema(&world);
     let role = format!("{}_worker", schema.name);
     schema.sql(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pw'"));
     let url = schema.url();

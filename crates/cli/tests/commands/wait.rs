@@ -142,6 +142,10 @@ fn an_interrupt_ends_the_wait_at_once() {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(wait.get_program());
     command.args(wait.get_args()).current_dir(world.path());
+    command.envs(
+        wait.get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let mut child = world.start(&mut command);
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();

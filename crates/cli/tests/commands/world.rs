@@ -1,6 +1,6 @@
 //! A folder, a store, a command to run there, and a client that does what workers do.
 //!
-//! The store is a file in the folder, or a namespace of the server that PLIMSOLL_TEST_STORE names.
+//! The store is a file in the folder, or a schema of the server that PLIMSOLL_TEST_STORE names.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,11 +12,56 @@ use plimsoll::{Engine, Plimsoll, TaskId, Tasks};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio_postgres::NoTls;
 
 pub(crate) struct World {
     folder: TempDir,
     runtime: Runtime,
-    server: Option<String>,
+    schema: Option<Schema>,
+}
+
+/// A schema that nobody else has: tests share a server. It is dropped in the end.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    server: String,
+    pub(crate) name: String,
+}
+
+impl Schema {
+    pub(crate) fn new(server: String, world: &World) -> Self {
+        let name = world.path().file_name().and_then(|name| name.to_str());
+        let name = name.expect("a name").to_lowercase();
+        Self { server, name }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        with(&self.server, &format!("schema={}", self.name))
+    }
+
+    pub(crate) fn sql(&self, sql: &str) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        let done = runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&self.server, NoTls).await?;
+            tokio::select! {
+                done = client.batch_execute(sql) => done,
+                ended = connection => ended,
+            }
+        });
+        done.expect("the server does it");
+    }
+}
+
+impl Drop for Schema {
+    fn drop(&mut self) {
+        self.sql(&format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name));
+    }
+}
+
+/// A URL with another option.
+pub(crate) fn with(url: &str, option: &str) -> String {
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}{option}")
 }
 
 /// What a command said, and how it ended.
@@ -79,10 +124,11 @@ impl Said {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self {
-            server: std::env::var("PLIMSOLL_TEST_STORE").ok(),
-            ..Self::on_file()
+        let mut world = Self::on_file();
+        if let Ok(server) = std::env::var("PLIMSOLL_TEST_STORE") {
+            world.schema = Some(Schema::new(server, &world));
         }
+        world
     }
 
     /// For tests of what a file is like, wherever the others run.
@@ -92,16 +138,7 @@ impl World {
         Self {
             folder: folder.expect("a temporary folder"),
             runtime: runtime.enable_all().build().expect("a runtime"),
-            server: None,
-        }
-    }
-
-    /// The namespace, which nobody else has: tests share a server.
-    fn namespace(&self) -> &str {
-        let name = self.path().file_name().and_then(|name| name.to_str());
-        match &self.server {
-            Some(_) => name.expect("a name"),
-            None => "default",
+            schema: None,
         }
     }
 
@@ -116,9 +153,8 @@ impl World {
         for name in ["PLIMSOLL_STORE", "PLIMSOLL_NAMESPACE", "COLUMNS"] {
             command.env_remove(name);
         }
-        if let Some(server) = &self.server {
-            command.env("PLIMSOLL_STORE", server);
-            command.env("PLIMSOLL_NAMESPACE", self.namespace());
+        if let Some(schema) = &self.schema {
+            command.env("PLIMSOLL_STORE", schema.url());
         }
         command
     }
@@ -152,7 +188,7 @@ impl World {
 
     /// The file, as other programs see it.
     pub(crate) fn file(&self) -> rusqlite::Connection {
-        assert_eq!(self.server, None, "there is no file");
+        assert!(self.schema.is_none(), "there is no file");
         let path = self.path().join("plimsoll.db");
         rusqlite::Connection::open(path).expect("SQLite opens it")
     }
@@ -187,10 +223,10 @@ impl World {
     /// Acts as a library does, on the same store.
     pub(crate) fn act<T>(&self, act: impl AsyncFnOnce(Engine) -> plimsoll::Result<T>) -> T {
         let file = || format!("sqlite:{}", self.path().join("plimsoll.db").display());
-        let url = self.server.clone().unwrap_or_else(file);
+        let url = self.schema.as_ref().map_or_else(file, Schema::url);
         let done = self.runtime.block_on(async {
             let plimsoll = Plimsoll::open(&url)?;
-            act(plimsoll.engine(self.namespace()).await?).await
+            act(plimsoll.engine("default").await?).await
         });
         done.expect("it is done")
     }
