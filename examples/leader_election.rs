@@ -16,7 +16,7 @@ struct Process {
 }
 
 fn process(url: &str, name: &str) -> Result<Process, Box<dyn std::error::Error>> {
-    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let engine = runtime.block_on(async { Plimsoll::open(url)?.engine("fleet").await })?;
     let election = engine.locks().election("scheduler", name);
     Ok(Process {

@@ -84,7 +84,7 @@ impl Plimsoll {
     ///
     /// It waits for a file: up to five seconds if another program holds it, and longer if an older
     /// file is brought up to date. A server is connected to when the first namespace is opened,
-    /// on the runtime of who does that. If its schema is missing or older, it is brought up to date
+    /// on the runtime of who does that, which needs I/O and time. If its schema is missing or older, it is brought up to date
     /// then, unless the URL says `migrate=off`.
     pub fn open(url: &str) -> Result<Self> {
         StoreUrl::parse(url)?.open()
