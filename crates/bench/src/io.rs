@@ -31,6 +31,11 @@ impl Written {
         transactions: Some(0),
     };
 
+    pub(crate) const UNKNOWN: Self = Self {
+        bytes: None,
+        transactions: None,
+    };
+
     /// Since the process began.
     pub(crate) fn now() -> Self {
         let counted = COUNTED.as_ref();

@@ -172,11 +172,16 @@ fn summary(all: &[Figures], claims: &[&Figures]) -> String {
             ratios().map(|ratio| ratio.p99).fold(0.0, f64::max),
         ));
     }
-    said.push(
-        "Half of the calls were answered within the p50, 99 of 100 within the p99. What was \
-         written to disk, and the fsyncs that callers waited for, are averages of one operation."
-            .into(),
-    );
+    said.push("Half of the calls were answered within the p50, 99 of 100 within the p99.".into());
+    let seen = |figures: &Figures| figures.bytes_per_operation.is_some();
+    said.push(match all.iter().any(seen) {
+        true => {
+            "What was written to disk, and the fsyncs that callers waited for, are averages of one \
+             operation."
+        }
+        false => "What was written to disk is not known here.",
+    }
+    .into());
     if let Some(peak) = all
         .iter()
         .filter_map(|figures| figures.peak_rss_bytes)
@@ -300,6 +305,17 @@ mod tests {
             shown.contains("About 50 of them share one fsync."),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_a_server_writes() {
+        let shown = show(&[Figures {
+            bytes_per_operation: None,
+            fsyncs_per_operation: None,
+            ..figures("cycle", "ext4")
+        }]);
+        assert!(!shown.contains("fsyncs that callers"), "{shown}");
+        assert!(shown.contains("is not known"), "{shown}");
     }
 
     #[test]
