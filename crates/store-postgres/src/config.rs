@@ -77,7 +77,7 @@ impl Config {
             guests: 4,
             listen: true,
             prepare: true,
-            lock_timeout: Duration::from_secs(1),
+            lock_timeout: Duration::from_secs(2),
             call_timeout: Duration::from_secs(30),
         })
     }

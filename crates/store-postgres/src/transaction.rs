@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::change::Change;
-use plimsoll_core::clock::Clock;
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::decide::{self, Moment, Rows};
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
@@ -59,6 +60,11 @@ const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const TRIES: usize = 100;
 /// How often one commit waits for rows that somebody else has locked.
 const WAITS: usize = 2;
+/// How often it is looked whether a row is free that was not lately. One that many write is free in
+/// between; one that somebody keeps is not.
+const LOOKS: usize = 5;
+/// How long it is waited between two looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -311,15 +317,20 @@ async fn without_waiting(
     wake: &mut Wake,
 ) -> Result<Receipt> {
     let untouched = |fault: Fault| fault.into_error(Applied::No);
-    let busy = {
+    for look in 1.. {
         let mut pooled = pool.session().await.map_err(untouched)?;
         let session = pooled.session().map_err(untouched)?;
         let found = stuck::find(session, about.ns, std::slice::from_ref(&commit)).await;
-        found.map_err(untouched)?
-    };
-    if !busy.is_empty() {
-        about.stuck.mark(about.ns, busy);
-        return Err(untouched(Fault::Busy));
+        let busy = found.map_err(untouched)?;
+        if busy.is_empty() {
+            break;
+        }
+        if look == LOOKS {
+            about.stuck.mark(about.ns, busy);
+            return Err(untouched(Fault::Busy));
+        }
+        drop(pooled);
+        SystemClock::new().sleep(BETWEEN_LOOKS).await;
     }
     about.stuck.clear(about.ns, &commit);
     let one = Part {
