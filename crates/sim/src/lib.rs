@@ -66,6 +66,7 @@ mod dice;
 mod planted;
 mod process;
 mod profile;
+pub mod recorded;
 mod run;
 mod trace;
 mod wire;
