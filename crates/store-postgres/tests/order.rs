@@ -2,7 +2,7 @@
 //! that are held up between taking a position and committing, strangers that never end theirs,
 //! backends that are killed.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -427,8 +427,12 @@ async fn reader(store: &PostgresStore, seen: &Seen, start: Start, limit: usize) 
     }
 }
 
+/// A server has only so many connections.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Lets everybody write and read at once. What is wrong with what they saw.
 async fn contend(server: &Server) -> Result<(), String> {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let stores = join_all((0..PROCESSES).map(|_| server.open())).await;
     // Neither with a transaction id nor without is anybody delayed.
     let (with, without) = (server.stranger().await, server.stranger().await);
