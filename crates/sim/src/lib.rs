@@ -33,7 +33,8 @@
 //! - Bugs on purpose ([`Planted`]) show that the checkers see something.
 //!
 //! # What it does not cover
-//! - Stores other than memory: the conformance suite and the tests of each store do.
+//! - Stores other than memory: the conformance suite and the tests of each store do, and real runs
+//!   that are [`recorded`] and go through the same checkers.
 //! - Threads: what two threads of one process do at the very same time.
 //! - A claim that arrives after its own repetition was answered with nothing: the port does not
 //!   promise that it takes nothing then.
@@ -50,7 +51,7 @@
 //! # How to use it
 //! `cargo run --release -p plimsoll-sim -- --seeds 10000` runs seeds from 0 on and stops at the first that
 //! breaks a rule, with the end of its trace and the command that runs it again. `--plant` plants a
-//! bug.
+//! bug. With `--store postgres://... --seconds 60` it records a real run instead, without faults.
 //!
 //! ```
 //! use plimsoll_sim::{Options, run};
@@ -66,6 +67,7 @@ mod dice;
 mod planted;
 mod process;
 mod profile;
+pub mod recorded;
 mod run;
 mod trace;
 mod wire;

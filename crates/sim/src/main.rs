@@ -4,10 +4,14 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use plimsoll::Plimsoll;
 use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::{Ids, Namespace};
+use plimsoll_sim::recorded::{Recording, Spoil, record};
 use plimsoll_sim::{Figures, Options, Outcome, Planted, run};
 
 /// Simulates the engine in virtual time, with faults, and checks what must hold.
@@ -29,6 +33,22 @@ struct Arguments {
     /// Plants a bug, which must be found.
     #[arg(long)]
     plant: Option<Planted>,
+    /// Records real runs on this store instead, in a namespace of their own: memory:, sqlite:PATH or
+    /// postgres://...
+    #[arg(long, conflicts_with_all = ["seeds", "start", "seed", "plant"])]
+    store: Option<String>,
+    /// How long a real run lasts.
+    #[arg(long, requires = "store", default_value_t = 10)]
+    seconds: u64,
+    /// How many clients of each kind take part in it.
+    #[arg(long, requires = "store", default_value_t = 8)]
+    clients: usize,
+    /// How many processes these have.
+    #[arg(long, requires = "store", default_value_t = 3)]
+    processes: usize,
+    /// Plants a bug in a real run, which must be found.
+    #[arg(long, requires = "store")]
+    spoil: Option<Spoil>,
     /// How many lines of the trace to show when something goes wrong.
     #[arg(long, default_value_t = 60)]
     tail: usize,
@@ -39,6 +59,9 @@ const PROGRESS_APART: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(url) = &arguments.store {
+        return record_runs(url, &arguments);
+    }
     let (start, seeds) = match arguments.seed {
         Some(seed) => (seed, 1),
         None => (arguments.start, arguments.seeds),
@@ -69,6 +92,54 @@ fn main() -> ExitCode {
     println!("{}", tally.words(clock.monotonic()));
     println!("{:?}", tally.figures);
     ExitCode::SUCCESS
+}
+
+/// Records a real run, and says what is wrong with it.
+fn record_runs(url: &str, arguments: &Arguments) -> ExitCode {
+    let recording = Recording {
+        lasts: Duration::from_secs(arguments.seconds),
+        clients: arguments.clients,
+        spoil: arguments.spoil,
+    };
+    let run = async {
+        let clock = Arc::new(SystemClock::new());
+        let namespace = Namespace::new(Ids::random(clock).task().to_string())?;
+        let (mut stores, mut opened) = (Vec::new(), None);
+        for _ in 0..arguments.processes.max(1) {
+            // What is in memory is in one process.
+            let plimsoll = match opened.take() {
+                Some(plimsoll) if url == "memory:" => plimsoll,
+                Some(_) | None => Plimsoll::open(url)?,
+            };
+            stores.push(plimsoll.namespace(namespace.clone()).await?);
+            opened = Some(plimsoll);
+        }
+        record(stores, recording).await
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(run),
+        Err(error) => {
+            eprintln!("no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match outcome {
+        Ok(Ok(figures)) => {
+            println!("no rule is broken: {figures:?}");
+            ExitCode::SUCCESS
+        }
+        Ok(Err(violation)) => {
+            println!("the run breaks the rule {violation}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            println!("the run ended early: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[derive(Debug, Default)]

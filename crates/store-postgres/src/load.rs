@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::record_row::{record_columns, record_from};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::{Call, REVISIONS, Session, Sql, params};
 use crate::task_row::{done_columns, live_columns, task_from};
 
 static RECORDS: Sql = Sql {
@@ -176,7 +176,8 @@ fn texts<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(T::to_string).collect()
 }
 
-/// Locks the keys of records that do not exist, and looks again.
+/// Locks the keys of records that do not exist, and looks again. Nobody knows which revisions they had
+/// before they were deleted: those to come are taken now, and are greater.
 async fn lock_absent(
     session: &mut Session,
     ns: i32,
@@ -190,8 +191,12 @@ async fn lock_absent(
         .run(&[
             Call::new(&ABSENT, params![locks]),
             Call::new(&RECORDS, params![ns, texts(&absent)]),
+            (&REVISIONS).into(),
         ])
         .await?;
+    let first = unsigned(column(&found[2][0], 0)?)?;
+    session.keep_revisions(first);
+    *newest = Revision::new(first.saturating_sub(1)).max(*newest);
     take_records(absent, &found[1], rows, newest).map(drop)
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct Session {
     revisions: Option<u64>,
 }
 
-static REVISIONS: Sql = Sql {
+pub(crate) static REVISIONS: Sql = Sql {
     text: "SELECT nextval('plimsoll.revisions')",
     types: &[],
 };
@@ -159,6 +159,11 @@ impl Session {
             Some(first) => Ok(first),
             None => self.fresh_revisions().await,
         }
+    }
+
+    /// Keeps revisions that were asked for, from this one on.
+    pub(crate) fn keep_revisions(&mut self, first: u64) {
+        self.revisions = Some(first);
     }
 
     /// Likewise, greater than all that was committed before.

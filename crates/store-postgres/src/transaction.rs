@@ -563,7 +563,8 @@ async fn decide(
     }
     let applied = loop {
         if newest >= moment.revision {
-            moment.revision = Revision::new(session.fresh_revisions().await?);
+            // The last ones were taken, so these are newer, or were taken just now.
+            moment.revision = Revision::new(session.revisions().await?);
         }
         match decide::batch(commits, &mut rows, *moment) {
             Ok(applied) => break applied,

@@ -83,3 +83,22 @@ async fn the_last_sixteen_events_are_remembered() {
         );
     }
 }
+
+#[tokio::test]
+async fn an_event_that_others_kept_from_being_written_is_not_remembered_as_written() {
+    for world in worlds().await {
+        let one = world.process(1).jobs.join("import", 0, 1).await.unwrap();
+        let other = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+        let export = |id: &str, status| at("export", status).event_id(id).unwrap();
+        assert_eq!(one.set_state(event("a", 1)).await.unwrap(), first(1));
+        // The other is where the first does not expect it, and has said the same once.
+        assert_eq!(other.set_state(event("b", 2)).await.unwrap(), first(2));
+        assert_eq!(other.set_state(export("y", 3)).await.unwrap(), first(1));
+        let calls = [event("x", 4), export("y", 3), event("z", 5)];
+        let answers = join_all(calls.map(|state| one.set_state(state))).await;
+        let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+        assert_eq!(answers[..2], [first(3), again(1)]);
+        assert_eq!(answers[2].version, 4);
+        assert_eq!(other.set_state(event("b", 9)).await.unwrap(), again(2));
+    }
+}

@@ -95,7 +95,9 @@ impl Checker {
     pub(crate) fn claimed(&mut self, claim: &Claim, claimed: &Claimed) {
         for task in &claimed.tasks {
             let attempt = (task.id(), task.fence);
-            if self.claims.get(&attempt) != Some(&claim.worker) {
+            let worker = self.claims.get_mut(&attempt);
+            let worker = worker.map(|worker| worker.get_or_insert_with(|| claim.worker.clone()));
+            if worker != Some(&mut claim.worker.clone()) {
                 let name = self.name(task.id());
                 let wrong = format!("{name}#{} was not claimed by {}", task.fence, claim.worker);
                 self.blame("acknowledged", wrong);
@@ -217,7 +219,7 @@ impl Checker {
                 ..entry.clone()
             })
         };
-        let skipped = usize::try_from(after.get()).unwrap_or(usize::MAX);
+        let skipped = (self.entries).partition_point(|entry| entry.position <= after);
         let truth: Vec<Entry> = (self.entries.iter().skip(skipped))
             .take_while(|entry| entry.position <= page.next)
             .filter(within)

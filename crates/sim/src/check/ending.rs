@@ -46,7 +46,8 @@ impl Checker {
                 *told.entry((model.lane.clone(), status)).or_default() += 1;
             }
         }
-        let counts = self.store.counts(Counts::default()).now_or_never();
+        let counts = self.source.live();
+        let counts = counts.and_then(|store| store.counts(Counts::default()).now_or_never());
         let counts = counts.and_then(Result::ok).unwrap_or_default();
         let read = counts.into_iter().flat_map(|lane| {
             let name = lane.lane;

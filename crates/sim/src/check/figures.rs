@@ -43,6 +43,10 @@ pub struct Figures {
     pub barriers_failed: u64,
     /// A record was not as somebody expected.
     pub swaps_refused: u64,
+    /// The lease of a task ran out.
+    pub leases_expired: u64,
+    /// Calls of clients were put in an order.
+    pub calls_ordered: u64,
 }
 
 impl AddAssign for Figures {
@@ -66,5 +70,7 @@ impl AddAssign for Figures {
         self.barriers_reached += other.barriers_reached;
         self.barriers_failed += other.barriers_failed;
         self.swaps_refused += other.swaps_refused;
+        self.leases_expired += other.leases_expired;
+        self.calls_ordered += other.calls_ordered;
     }
 }

@@ -36,9 +36,16 @@ impl Checker {
             self.look_at_entry(&entry);
             self.entries.push(entry);
         }
-        for id in &touched {
-            self.compare_with_row(*id);
-            self.look_at_key(*id);
+        if self.source.live().is_some() {
+            self.compare_with_rows(touched);
+        }
+    }
+
+    /// What the history told of these is what there is.
+    pub(super) fn compare_with_rows(&mut self, tasks: BTreeSet<TaskId>) {
+        for id in tasks {
+            self.compare_with_row(id);
+            self.look_at_key(id);
         }
     }
 
@@ -46,7 +53,11 @@ impl Checker {
         let rows = self.rows(touched.iter().copied().collect());
         for row in rows.into_iter().flatten() {
             let model = (self.tasks.entry(row.id())).or_insert_with(|| Model::new(&row));
-            model.look_at(&row);
+            match self.source.live() {
+                Some(_) => model.look_at(&row),
+                // Who had it in the end is not who has it now.
+                None => model.holder = None,
+            }
             if let Some(key) = &model.key {
                 (self.by_key.entry(key.clone()).or_default()).insert(row.id());
             }
@@ -89,7 +100,8 @@ impl Checker {
             return self.blame(rule, format!("{name}: {wrong}"));
         }
         model.changed_at = self.now;
-        let holder = model.holder.clone();
+        let live = self.source.live().is_some();
+        let holder = model.holder.clone().filter(|_| live);
         if let Some(after_failure) = model.failure_task(change) {
             let submits = |change: &Change| {
                 matches!(change, Change::Task(task)
@@ -110,13 +122,15 @@ impl Checker {
             self.look_at_retry(change.id);
         }
         if change.event == TaskEvent::Claimed {
-            if let Some(holder) = holder {
+            // The history does not tell who, so that only those who were told can.
+            if holder.is_some() || self.source.live().is_none() {
                 self.claims.insert((change.id, change.fence), holder);
             }
         } else if before == Some(Status::Claimed) && change.status != Status::Claimed {
             self.endings
                 .insert((change.id, fence), (entry.position, change.event));
             self.look_at_ending(change, fence);
+            self.look_at_lease((change.id, fence), change.event, entry.at);
             let settled = !matches!(change.event, TaskEvent::Expired | TaskEvent::Retried);
             self.look_at_log((change.id, fence), settled);
         }
@@ -158,6 +172,10 @@ impl Checker {
 
     /// Within a lane, a claim takes what comes first.
     fn look_at_order(&mut self, entry: &Entry) {
+        // Who claims beside others passes over what these are about to take.
+        if self.source.live().is_none() {
+            return;
+        }
         let taken: BTreeSet<TaskId> = (entry.changes.iter())
             .filter_map(|change| match change {
                 Change::Task(task) if task.event == TaskEvent::Claimed => Some(task.id),

@@ -165,7 +165,8 @@ impl Checker {
     fn how_it_ended(&mut self, grip: &Grip) -> Option<(Duration, End)> {
         let ended = self.term(grip).and_then(|term| term.ended);
         ended.or_else(|| {
-            let live = self.store.record(&grip.lock).now_or_never();
+            // Nobody knows any more what there was then.
+            let live = self.source.live()?.record(&grip.lock).now_or_never();
             let there = live.and_then(Result::ok).flatten().is_some();
             (!there).then_some((self.now, End::Expired))
         })
@@ -211,6 +212,7 @@ impl Checker {
         let end = self.how_it_ended(grip).map(|(_, end)| end);
         let wrong = match answer {
             Ok(()) => !matches!(end, Some(End::GivenUp | End::Broken)),
+            Err(Error::Conflict(_)) if end.is_none() => self.source.live().is_some(),
             Err(Error::Conflict(_)) => !matches!(end, Some(End::Expired | End::Broken)),
             Err(_) => false,
         };

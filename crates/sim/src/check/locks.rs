@@ -209,7 +209,8 @@ impl Checker {
             return;
         }
         // Those who are gone count for nothing.
-        let rows = self.store.get(Get { keys }).now_or_never();
+        let live = self.source.live();
+        let rows = live.and_then(|store| store.get(Get { keys }).now_or_never());
         for waiter in rows.and_then(Result::ok).into_iter().flatten().flatten() {
             let passed = self.locks.line.entry(waiter.key.clone()).or_default();
             *passed += 1;
@@ -248,7 +249,7 @@ impl Checker {
         let scan = Prefix::new(prefix).map(|prefix| Scan::new(prefix, 1_000));
         let page = scan
             .ok()
-            .and_then(|scan| self.store.scan(scan).now_or_never());
+            .and_then(|scan| self.source.live()?.scan(scan).now_or_never());
         page.and_then(Result::ok)
             .map_or_else(Vec::new, |page| page.rows)
     }

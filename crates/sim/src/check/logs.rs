@@ -63,7 +63,7 @@ impl Checker {
                 cursor,
                 limit: 1_000,
             };
-            let page = self.store.logs(logs).now_or_never()?.ok()?;
+            let page = self.source.live()?.logs(logs).now_or_never()?.ok()?;
             lines.extend(page.lines);
             if !page.more {
                 return Some(lines);

@@ -17,7 +17,7 @@
 //! | `acknowledged` | an answer says something that did not happen |
 //! | `hidden` | a worker holds a task and does not know, or ended properly and holds one |
 //! | `reliance` | a handler may rely on its lease by its own clock, and has none; or it works on after its lease ran out, in a process that could have stopped it |
-//! | `expiry` | a lease ran out although nothing went wrong |
+//! | `expiry` | a lease ran out although nothing went wrong, or before its time |
 //! | `keys` | a key stands for two tasks that may run |
 //! | `groups` | a group drains early, twice, or without its `then` |
 //! | `subscription` | a reader of history misses, repeats or reorders something |
@@ -31,6 +31,7 @@
 //! | `replay` | a subscriber to job states is not told exactly what there was at one moment, one marker, and everything that followed, in order |
 //! | `aggregate` | a reader of job states is shown less than it may rely on, or not the lowest status |
 //! | `barriers` | a barrier answers what never was |
+//! | `linearizable` | what clients were answered of a record has no order that explains it |
 //! | `records` | a write of a record is made twice, not as it was asked, or against what it expected |
 //! | `watch` | what a watch tells does not add up to the records |
 //! | `waits` | who waits for a task is answered something else than an end that it had come to since, or that it is gone though it is not, or late |
@@ -45,11 +46,14 @@ mod figures;
 mod groups;
 mod history;
 mod holders;
+mod leases;
 mod locks;
 mod logs;
 mod model;
+mod register;
 mod registry;
 mod shelf;
+mod source;
 mod stages;
 mod states;
 mod tellings;
@@ -63,7 +67,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use plimsoll_core::change::{Entry, TaskEvent};
 use plimsoll_core::memory::MemoryStore;
-use plimsoll_core::store::{Changes, Tasks};
 use plimsoll_core::task::{Task, WorkerId};
 use plimsoll_core::{
     Fence, GroupId, IdempotencyKey, Incarnation, Position, Store, TaskId, Timestamp,
@@ -71,10 +74,12 @@ use plimsoll_core::{
 
 use self::groups::GroupModel;
 use self::holders::Contenders;
+use self::leases::Leases;
 use self::locks::Locks;
 use self::model::Model;
 use self::registry::Registry;
 use self::shelf::Shelf;
+use self::source::Source;
 use self::stages::Stages;
 use self::states::States;
 use crate::profile::Profile;
@@ -87,11 +92,13 @@ pub(crate) use self::history::{DONE, STEP};
 pub(crate) use self::holders::{Grip, renewals};
 pub(crate) use self::locks::{LOCKS, WAITERS};
 pub(crate) use self::logs::Said;
+pub(crate) use self::register::{Answer, Held, Operation, Question, linearizable};
 pub(crate) use self::registry::WORKERS;
 pub(crate) use self::shelf::{Deed, SHELF, Watched};
+pub(crate) use self::source::Recorded;
 pub(crate) use self::stages::moves;
 pub(crate) use self::states::{Asked, JOBS, STATES};
-pub(crate) use self::tellings::Telling;
+pub(crate) use self::tellings::{Telling, place_of};
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +124,7 @@ type Attempt = (TaskId, Fence);
 /// What the checkers know.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    store: Arc<MemoryStore>,
+    source: Source,
     /// Everything that ever happened, though the store may have removed it.
     entries: Vec<Entry>,
     tasks: BTreeMap<TaskId, Model>,
@@ -125,8 +132,8 @@ pub(crate) struct Checker {
     seen: BTreeMap<TaskId, Task>,
     by_key: BTreeMap<IdempotencyKey, BTreeSet<TaskId>>,
     groups: BTreeMap<GroupId, GroupModel>,
-    /// Who made each claim.
-    claims: BTreeMap<Attempt, WorkerId>,
+    /// Who made each claim; `None`: nobody was told yet.
+    claims: BTreeMap<Attempt, Option<WorkerId>>,
     /// Where and how each attempt ended.
     endings: BTreeMap<Attempt, (Position, TaskEvent)>,
     /// The verbs that holders sent.
@@ -138,6 +145,7 @@ pub(crate) struct Checker {
     acknowledged: BTreeSet<TaskId>,
     /// The tasks that somebody waits for.
     awaited: BTreeSet<TaskId>,
+    leases: Leases,
     locks: Locks,
     contenders: Contenders,
     registry: Registry,
@@ -167,7 +175,22 @@ impl Checker {
     pub(crate) fn new(store: Arc<MemoryStore>, aliases: Aliases, profile: &Profile) -> Self {
         let expiries_expected = !profile.calm;
         Self {
-            store,
+            expiries_expected,
+            calm_since: (!expiries_expected).then_some(Duration::ZERO),
+            clock_jumps: !profile.jumps.is_empty(),
+            history_is_removed: profile.history.is_some(),
+            ..Self::of(Source::Live(store), aliases)
+        }
+    }
+
+    /// Looks at a run that is over. Anything may have taken long in it.
+    pub(crate) fn recorded(record: Recorded) -> Self {
+        Self::of(Source::Recorded(record), Aliases::default())
+    }
+
+    fn of(source: Source, aliases: Aliases) -> Self {
+        Self {
+            source,
             entries: Vec::new(),
             tasks: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -180,6 +203,7 @@ impl Checker {
             known: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
             awaited: BTreeSet::new(),
+            leases: Leases::default(),
             locks: Locks::default(),
             contenders: Contenders::default(),
             registry: Registry::default(),
@@ -189,10 +213,10 @@ impl Checker {
             said: BTreeMap::new(),
             figures: Figures::default(),
             retries_asked: BTreeMap::new(),
-            calm_since: (!expiries_expected).then_some(Duration::ZERO),
-            expiries_expected,
-            clock_jumps: !profile.jumps.is_empty(),
-            history_is_removed: profile.history.is_some(),
+            calm_since: None,
+            expiries_expected: true,
+            clock_jumps: false,
+            history_is_removed: false,
             now: Duration::ZERO,
             violation: None,
             aliases,
@@ -222,29 +246,24 @@ impl Checker {
 
     /// What was appended to the history since the last look.
     fn fresh(&mut self) -> Vec<Entry> {
-        let mut fresh = Vec::new();
-        let mut after = self.newest();
-        loop {
-            let page = (self.store.changes(Changes::after(after, 1_000))).now_or_never();
-            let Some(Ok(page)) = page else {
+        match self.source.after(self.newest()) {
+            Some(fresh) => fresh,
+            None => {
                 self.blame("acknowledged", "the history cannot be read".into());
-                return fresh;
-            };
-            after = page.next;
-            fresh.extend(page.entries);
-            if !page.more {
-                return fresh;
+                Vec::new()
             }
         }
     }
 
     fn rows(&self, ids: Vec<TaskId>) -> Vec<Option<Task>> {
-        let rows = self.store.tasks(Tasks { ids }).now_or_never();
-        rows.and_then(Result::ok).unwrap_or_default()
+        self.source.tasks(ids)
     }
 
     fn store_time(&self) -> Timestamp {
-        let time = self.store.ping().now_or_never();
+        let time = self
+            .source
+            .live()
+            .and_then(|store| store.ping().now_or_never());
         time.and_then(Result::ok).unwrap_or(Timestamp::MIN)
     }
 }

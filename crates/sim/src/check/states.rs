@@ -207,8 +207,7 @@ impl Checker {
         });
         self.figures.states_repeated += u64::from(written.repeated);
         if !fits {
-            let slot = call.slot.clone();
-            let wrong = format!("{job} {slot:?}: answered {written:?}, but it was {said:?}");
+            let wrong = format!("{job} {call:?}: answered {written:?}, but it was {said:?}");
             self.blame("states", wrong);
         }
     }
@@ -342,7 +341,10 @@ impl Checker {
         let late = number < manager.last && !call.failed;
         let twice = std::mem::replace(&mut call.written, true);
         if twice || late || call.slot != *slot || call.event != said.event {
-            return Some(format!("{slot:?}: call {number} is written twice or late"));
+            let (last, event) = (manager.last, &said.event);
+            let wrong =
+                format!("{slot:?} {event}: {call:?} {number} is written twice or after {last}");
+            return Some(wrong);
         }
         if manager.job != name || !(first..=last).contains(&generation) {
             let wrong = format!("{slot:?} in life {generation} by one of {first} to {last}");

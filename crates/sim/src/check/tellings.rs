@@ -114,10 +114,8 @@ impl Checker {
 
     /// Whether something after this position is not kept any more.
     fn is_removed_after(&self, position: Position) -> bool {
-        let page = self
-            .store
-            .changes(Changes::after(position, 1))
-            .now_or_never();
+        let after = Changes::after(position, 1);
+        let page = (self.source.live()).and_then(|store| store.changes(after).now_or_never());
         matches!(page, Some(Err(Error::NotFound(_))))
     }
 
@@ -196,6 +194,15 @@ fn told_of_change(
     }
     telling.next = next + 1;
     Ok(())
+}
+
+/// How far the history had come when a subscriber was told this, if that says so.
+pub(crate) fn place_of(event: &StateEvent) -> Option<Position> {
+    match event {
+        StateEvent::State { cursor, .. } => cursor.as_ref().map(position_of),
+        StateEvent::ReplayComplete { cursor } => Some(position_of(cursor)),
+        StateEvent::Restarted => None,
+    }
 }
 
 /// The position of a cursor, which its text begins with.

@@ -281,9 +281,10 @@ BEGIN
 END
 $$;
 
--- The first number of the advisory locks that say which positions of a namespace are in flight.
-CREATE FUNCTION plimsoll.in_flight(ns integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-    SELECT hashtext('plimsoll positions ' || ns)
+-- The first number of the advisory locks that say which positions of a namespace are in flight. Other schemas
+-- of the database count their positions by themselves, so they must not share it.
+CREATE FUNCTION plimsoll.in_flight(ns integer) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT hashtext('plimsoll positions ' || 'plimsoll.positions'::regclass::oid || ' ' || ns)
 $$;
 
 -- Appends an entry to the history. Called last, after all rows are locked. Until the transaction ends, a
@@ -305,13 +306,14 @@ $$;
 -- flight has announced itself before it took its position; so the newest is read first.
 CREATE FUNCTION plimsoll.horizon(of_ns integer, OUT upto bigint, OUT newest bigint) LANGUAGE plpgsql AS $$
 DECLARE
+    announced oid := (plimsoll.in_flight(of_ns)::bigint & 4294967295)::oid;
     behind bigint;
 BEGIN
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO newest FROM plimsoll.positions;
     SELECT max((newest - objid::bigint) & 2147483647) INTO behind FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 2
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND classid = (plimsoll.in_flight(of_ns)::bigint & 4294967295)::oid
+      AND classid = announced
       -- One that announced itself after the newest was read is ahead of it.
       AND ((newest - objid::bigint) & 2147483647) < 1073741824;
     upto := newest - coalesce(behind, 0);

@@ -107,6 +107,15 @@ impl<'a> Planner<'a> {
         (commit.guards).extend(self.life.guards(self.keys, Phase::Open)?);
         let version = Guard::Field(draft.key.clone(), Name::new(VERSION)?, before);
         commit.guards.push(version);
+        // Others may have written this version as well, if what it was planned for was refused.
+        let event = last.and_then(|last| last.events.last());
+        if let Some(event) = event {
+            let (key, id) = (draft.key.clone(), event.id.to_string());
+            let same = Guard::Field(key, Name::new(EVENT_ID)?, Some(id.into()));
+            if self.before.as_ref() != Some(&same) {
+                commit.guards.push(same);
+            }
+        }
         commit.guards.extend(self.before.take());
         let event_id = Some(draft.event_id.to_string().into());
         self.before = Some(Guard::Field(

@@ -1,0 +1,105 @@
+//! Real concurrent runs on every store, recorded and shown to the checkers.
+
+#![allow(clippy::expect_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll::Plimsoll;
+use plimsoll_core::clock::SystemClock;
+use plimsoll_core::{Ids, Memory, Namespace, Store};
+use plimsoll_sim::recorded::{Recording, Spoil, record};
+use plimsoll_sim::{Figures, Violation};
+
+const RECORDING: Recording = Recording {
+    lasts: Duration::from_secs(3),
+    clients: 8,
+    spoil: None,
+};
+
+fn namespace() -> Namespace {
+    let ids = Ids::random(Arc::new(SystemClock::new()));
+    Namespace::new(ids.task().to_string()).expect("a namespace")
+}
+
+/// Handles to one new namespace, each as another process would have.
+async fn handles(url: &str) -> Vec<Arc<dyn Store>> {
+    let namespace = namespace();
+    let mut handles = Vec::new();
+    for _ in 0..3 {
+        let plimsoll = Plimsoll::open(url).expect("a URL");
+        handles.push(plimsoll.namespace(namespace.clone()).await.expect("open"));
+    }
+    handles
+}
+
+async fn postgres() -> Vec<Arc<dyn Store>> {
+    let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+    let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+    let config = plimsoll_store_postgres::Config::new(&url).expect("a URL");
+    (plimsoll_store_postgres::migrate(&config).await).expect("a schema");
+    handles(&url).await
+}
+
+fn memory() -> Vec<Arc<dyn Store>> {
+    let store: Arc<dyn Store> = Arc::new(Memory::new().open(namespace()));
+    vec![store.clone(), store]
+}
+
+/// Nothing was wrong, and everything has happened that could have been.
+fn came_near_everything(outcome: Result<Figures, Violation>) {
+    let figures = outcome.expect("nothing is wrong");
+    let often = [
+        figures.calls_ordered,
+        figures.swaps_refused,
+        figures.leases_expired,
+        figures.locks_taken,
+        figures.hand_overs,
+        figures.states_written,
+        figures.states_repeated,
+    ];
+    assert!(often.iter().all(|often| *often > 0), "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn postgres_keeps_every_rule() {
+    let outcome = record(postgres().await, RECORDING).await;
+    came_near_everything(outcome.expect("a run"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite_keeps_every_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    let handles = handles(&format!("sqlite:{}", path.display())).await;
+    let outcome = record(handles, RECORDING).await;
+    came_near_everything(outcome.expect("a run"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory_keeps_every_rule() {
+    let outcome = record(memory(), RECORDING).await;
+    came_near_everything(outcome.expect("a run"));
+}
+
+/// Each planted bug is found, by the rule that is there for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn planted_bugs_are_found() {
+    for (spoil, rules) in [
+        (Spoil::StaleRead, &["linearizable"] as &[&str]),
+        (Spoil::SharedTask, &["acknowledged"]),
+        (Spoil::LostEntry, &["subscription"]),
+        (Spoil::DoubledAdd, &["records"]),
+        (Spoil::UnguardedSwap, &["records", "states"]),
+        (Spoil::EndlessLease, &["acknowledged"]),
+        (Spoil::UnguardedLock, &["locks"]),
+    ] {
+        let recording = Recording {
+            spoil: Some(spoil),
+            ..RECORDING
+        };
+        let outcome = record(memory(), recording).await.expect("a run");
+        let violation = outcome.expect_err(&format!("{spoil:?} is found"));
+        assert!(rules.contains(&violation.rule), "{spoil:?}: {violation}");
+    }
+}
