@@ -17,8 +17,8 @@ use crate::table;
 /// Measures a store.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The store: `memory:` or `sqlite:PATH`, a new file that stays. Without it, a file in this
-    /// folder that is removed afterwards.
+    /// The store: `memory:`, `sqlite:PATH`, a new file that stays, or `postgres://…`, where each
+    /// workload leaves a namespace. Without it, a file in this folder that is removed afterwards.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Also into a file that exists: what the workloads leave in it stays there.
@@ -105,7 +105,7 @@ impl Bench {
             StoreUrl::Sqlite { path, .. } if path.exists() && !self.anyway => {
                 Err(BenchError::Exists(path.display().to_string()))
             }
-            StoreUrl::Sqlite { .. } | StoreUrl::Memory => Ok(()),
+            StoreUrl::Sqlite { .. } | StoreUrl::Memory | StoreUrl::Postgres(_) => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What every command about tasks, queues and so on needs: a store, and somebody to answer.
 
 use clap::Args;
-use plimsoll::{Engine, Plimsoll, StoreUrl, Tasks, Timestamp};
+use plimsoll::{Engine, PostgresUrl, StoreUrl, Tasks, Timestamp};
 
 use crate::exit::{CliError, Outcome};
 use crate::screen::{Colour, Screen};
@@ -9,7 +9,7 @@ use crate::screen::{Colour, Screen};
 /// What every one of these commands understands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The store: `sqlite:PATH`.
+    /// The store: `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
     #[arg(
         long,
         global = true,
@@ -73,14 +73,16 @@ impl Options {
     pub(crate) fn url(&self) -> Outcome<StoreUrl> {
         match StoreUrl::parse(&self.store)? {
             StoreUrl::Memory => Err(CliError::Usage(
-                "--store memory: would end with this command: name a file, as in sqlite:plimsoll.db"
+                "--store memory: would end with this command: name a file, as in sqlite:plimsoll.db, \
+                 or a server, as in postgres://USER:PASSWORD@HOST/DATABASE"
                     .into(),
             )),
             url => Ok(url),
         }
     }
 
-    /// Which store is meant, if its file is there.
+    /// Which store is meant, if its file is there. In a database, nothing is made or brought up to
+    /// date by who only looks.
     pub(crate) fn existing(&self) -> Outcome<StoreUrl> {
         match self.url()? {
             StoreUrl::Sqlite { path, .. } if !path.exists() => Err(CliError::NoStore(format!(
@@ -88,16 +90,20 @@ impl Options {
                  or submit a task to make it",
                 path.display()
             ))),
+            StoreUrl::Postgres(url) => Ok(StoreUrl::Postgres(PostgresUrl {
+                migrate: false,
+                ..url
+            })),
             url => Ok(url),
         }
     }
 
     pub(crate) async fn open(&self, missing: IfMissing) -> Outcome<Client> {
-        match missing {
+        let url = match missing {
             IfMissing::Create => self.url()?,
             IfMissing::Refuse => self.existing()?,
         };
-        let engine = Plimsoll::open(&self.store)?.engine(&self.namespace).await?;
+        let engine = url.open()?.engine(&self.namespace).await?;
         Ok(Client {
             tasks: engine.tasks(),
             engine,

@@ -15,6 +15,8 @@ mod input;
 mod job;
 mod json;
 mod lock;
+#[cfg(feature = "postgres")]
+mod migrate;
 mod output;
 mod place;
 mod process;
@@ -66,6 +68,8 @@ enum Command {
     Job(Box<job::JobCommand>),
     /// Looks at a store, and says what is wrong and what to do.
     Doctor(doctor::Doctor),
+    #[cfg(feature = "postgres")]
+    Migrate(migrate::Migrate),
     /// Writes a script that completes what is typed in a shell.
     Completion(completion::Completion),
     /// Shows what Plimsoll is for: some thousand tasks, several worker processes, one of them
@@ -174,6 +178,11 @@ impl Command {
             Self::Doctor(doctor) => {
                 let json = doctor.options.json;
                 ended(runtime.block_on(doctor.run()), json)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Migrate(migrate) => {
+                let json = migrate.options.json;
+                ended(runtime.block_on(migrate.run()), json)
             }
             Self::Completion(completion) => ended(completion.run(), false),
             Self::Demo(demo) => done(runtime.block_on(demo.run())),

@@ -19,7 +19,7 @@ impl Place {
     /// The store that a URL names.
     pub(crate) fn named(url: &str) -> Result<Self> {
         let filesystem = match StoreUrl::parse(url)? {
-            StoreUrl::Memory => None,
+            StoreUrl::Memory | StoreUrl::Postgres(_) => None,
             StoreUrl::Sqlite { path, .. } => path.parent().and_then(filesystem),
         };
         Ok(Self {

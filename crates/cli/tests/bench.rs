@@ -143,7 +143,7 @@ fn what_cannot_be_run_is_refused_with_a_way_out() {
         (&["--workload", "nonsense"], "--list"),
         (&["--workload", "cycle", "--workload", "nope"], "nope"),
         (&["--workload", "claim-1-waiting-5m"], "--full"),
-        (&["--store", "mysql:x"], "memory: or sqlite:PATH"),
+        (&["--store", "mysql:x"], "sqlite:PATH or postgres://"),
         (&["--store", "sqlite:"], "sqlite:plimsoll.db"),
         (
             &["--store", "sqlite:no/such/folder.db"],

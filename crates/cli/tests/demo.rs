@@ -156,7 +156,7 @@ fn what_cannot_be_shown_is_refused_with_a_way_out() {
     let folder = folder();
     for (arguments, part) in [
         (&["--store", "memory:"][..], "--store sqlite:PATH"),
-        (&["--store", "mysql:x"], "memory: or sqlite:PATH"),
+        (&["--store", "mysql:x"], "sqlite:PATH or postgres://"),
         (&["--workers", "1"], "2..=64"),
         (&["--tasks", "0"], "1..=1000000"),
     ] {

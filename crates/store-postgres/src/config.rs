@@ -7,6 +7,8 @@ use plimsoll_core::clock::Clock;
 use plimsoll_core::error::Problem;
 use plimsoll_core::{Invalid, Limits};
 
+use crate::session::with_source;
+
 /// How to open a database.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -48,7 +50,8 @@ impl Config {
     pub fn new(url: &str) -> Result<Self, Invalid> {
         let mut server: tokio_postgres::Config =
             url.parse().map_err(|error: tokio_postgres::Error| {
-                let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE ({error})");
+                let why = with_source(&error);
+                let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE ({why})");
                 Invalid::new(
                     "store",
                     Problem::Malformed {

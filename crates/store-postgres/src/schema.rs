@@ -142,7 +142,7 @@ async fn connect(config: &Config) -> Result<Session> {
     (Session::connect(config).await).map_err(|fault| fault.into_error(Applied::No))
 }
 
-async fn version(session: &mut Session, config: &Config) -> Answer<u32> {
+pub(crate) async fn version(session: &mut Session, config: &Config) -> Answer<u32> {
     let table = format!("{}.migrations", quoted(&config.schema));
     let found = session
         .run(&[Call::new(&VERSION_TABLE, params![table])])

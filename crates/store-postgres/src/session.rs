@@ -368,7 +368,7 @@ fn unreachable(error: tokio_postgres::Error) -> Fault {
 }
 
 /// An error with what is behind it.
-fn with_source(error: &tokio_postgres::Error) -> String {
+pub(crate) fn with_source(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

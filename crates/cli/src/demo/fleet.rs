@@ -113,8 +113,10 @@ impl Fleet {
         let crew = &self.crew;
         let program = std::env::current_exe().map_err(DemoError::Start)?;
         let mut child = Command::new(program)
-            .args(["demo-worker", "--store", &crew.store])
-            .args(["--namespace", &crew.namespace, "--name", &name(worker)])
+            // Arguments are for everybody to see, and there may be a password in it.
+            .env("PLIMSOLL_STORE", &crew.store)
+            .args(["demo-worker", "--namespace", &crew.namespace])
+            .args(["--name", &name(worker)])
             .args(["--concurrency", &crew.concurrency.to_string()])
             .args(["--lease-ms", &crew.lease.as_millis().to_string()])
             .stdin(Stdio::piped())

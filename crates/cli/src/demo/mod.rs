@@ -1,4 +1,4 @@
-//! `plimsoll demo`: a job with several worker processes on one file, of which one is killed and
+//! `plimsoll demo`: a job with several worker processes on one store, of which one is killed and
 //! one is frozen for longer than its leases last; in the end the books are checked.
 //!
 //! `chaos` is the same without mercy: workers are killed and frozen at random all the time.
@@ -50,7 +50,8 @@ pub(crate) struct Demo {
     /// So many worker processes.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=64))]
     workers: u16,
-    /// The store: `sqlite:PATH`. Without it, a file in this folder that is removed afterwards.
+    /// The store: `sqlite:PATH` or `postgres://…`, where the books stay. Without it, a file in this
+    /// folder that is removed afterwards.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Leaves the file where it is.
@@ -76,6 +77,9 @@ pub(crate) struct Chaos {
     /// So many tasks at a time in each of them.
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     concurrency: usize,
+    /// The store. Without it, a file in this folder that is removed afterwards.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// It has failed if it takes longer than this.
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     minutes_max: u64,
@@ -100,7 +104,9 @@ pub(crate) enum DemoError {
     Folder(std::io::Error),
     #[error("the summary cannot be shown: {0}")]
     Output(std::io::Error),
-    #[error("several processes cannot share memory: name a file with --store sqlite:PATH")]
+    #[error(
+        "several processes cannot share memory: name a file with --store sqlite:PATH, or a server"
+    )]
     Memory,
     #[error("cannot start a worker: {0}")]
     Start(std::io::Error),
@@ -147,7 +153,7 @@ impl Demo {
         };
         let ended = run.go(Mischief::Script(Script::new(workers))).await;
         if self.keep {
-            eprintln!("The books are in {}.", place.url);
+            eprintln!("The books are in {}.", StoreUrl::parse(&place.url)?);
             place.keep();
         }
         ended
@@ -156,7 +162,10 @@ impl Demo {
 
 impl Chaos {
     pub(crate) async fn run(self) -> Result<(), DemoError> {
-        let place = Place::fresh("chaos").map_err(DemoError::Folder)?;
+        let place = match &self.store {
+            Some(url) => Place::named(url)?,
+            None => Place::fresh("chaos").map_err(DemoError::Folder)?,
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let chance = Ids::random(clock.clone());
         let seed = self.seed.unwrap_or_else(|| chance.below(1_000_000_000));
@@ -186,11 +195,18 @@ struct Run {
 }
 
 impl Run {
+    /// Where the processes meet.
+    fn meeting(&self) -> Result<&'static str, DemoError> {
+        match StoreUrl::parse(&self.url)? {
+            StoreUrl::Memory => Err(DemoError::Memory),
+            StoreUrl::Sqlite { .. } => Ok("one SQLite file"),
+            StoreUrl::Postgres(_) => Ok("one PostgreSQL database"),
+        }
+    }
+
     /// Runs the job and checks the books. Whatever happens, no worker is left behind.
     async fn go(&self, mischief: Mischief) -> Result<(), DemoError> {
-        if StoreUrl::parse(&self.url)? == StoreUrl::Memory {
-            return Err(DemoError::Memory);
-        }
+        self.meeting()?;
         let listen = |kind| tokio::signal::unix::signal(kind).map_err(DemoError::Signal);
         let mut interrupt = listen(SignalKind::interrupt())?;
         let mut terminate = listen(SignalKind::terminate())?;
@@ -247,9 +263,10 @@ impl Run {
         let expected = job.expected().len() as u64;
         let mut books = Books::new(engine.store().clone());
         eprintln!(
-            "{} tasks of 10 ms to 1 s, {} processes, one SQLite file, leases of {} s.\n",
+            "{} tasks of 10 ms to 1 s, {} processes, {}, leases of {} s.\n",
             grouped(expected),
             self.workers,
+            self.meeting()?,
             LEASE.as_secs()
         );
         let mut display = Display::new(self.workers, expected);

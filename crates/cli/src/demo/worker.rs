@@ -20,7 +20,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// One worker process of the demo.
 #[derive(Debug, Args)]
 pub(crate) struct DemoWorker {
-    #[arg(long)]
+    #[arg(long, env = "PLIMSOLL_STORE", hide_env_values = true)]
     store: String,
     #[arg(long)]
     namespace: String,

@@ -1,6 +1,8 @@
 //! `plimsoll doctor`: looks at a store, and says what is wrong and what to do.
 
 mod judge;
+#[cfg(feature = "postgres")]
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,11 +46,16 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) async fn run(self) -> Outcome {
-        let StoreUrl::Sqlite { path, .. } = self.options.existing()? else {
-            return Ok(OK);
-        };
         let screen = self.options.screen();
-        let (checks, code) = self.checks(&path).await?;
+        let (checks, code) = match self.options.existing()? {
+            StoreUrl::Sqlite { path, .. } => self.file(&path).await?,
+            #[cfg(feature = "postgres")]
+            StoreUrl::Postgres(url) => self.server(&url).await?,
+            _ => {
+                let client = self.options.open(IfMissing::Refuse).await?;
+                (self.examine(&client, []).await, None)
+            }
+        };
         show(&checks, &screen)?;
         let worst = checks.iter().map(|check| check.verdict).max();
         let ill = match self.strict {
@@ -60,8 +67,7 @@ impl Doctor {
 
     /// What was found, and the exit code if the file cannot be opened. To open it brings its schema
     /// up to date, so that is looked at first.
-    async fn checks(&self, path: &Path) -> Outcome<(Vec<Check>, Option<u8>)> {
-        let unopened = |error: &Error| (vec![refused("store", error)], Some(of_error(error)));
+    async fn file(&self, path: &Path) -> Outcome<(Vec<Check>, Option<u8>)> {
         let version = match sqlite::schema_version(path) {
             Ok(version) => version,
             Err(error) => return Ok(unopened(&error)),
@@ -71,18 +77,23 @@ impl Doctor {
             return Ok((vec![schema], None));
         }
         match self.options.open(IfMissing::Refuse).await {
-            Ok(client) => Ok((self.examine(&client, path, schema).await, None)),
+            Ok(client) => {
+                let durability = client.engine.store().capabilities().durability;
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let durable = judge::durable(durability, filesystem(folder).as_deref());
+                let mut checks = self.examine(&client, [schema, durable]).await;
+                checks.extend(disk(path));
+                Ok((checks, None))
+            }
             Err(CliError::Plimsoll(error)) => Ok(unopened(&error)),
             Err(error) => Err(error),
         }
     }
 
-    async fn examine(&self, client: &Client, path: &Path, schema: Check) -> Vec<Check> {
-        let durability = client.engine.store().capabilities().durability;
-        let folder = path.parent().unwrap_or(Path::new(""));
+    /// What can be said of any store; what is known already comes after the first.
+    async fn examine(&self, client: &Client, known: impl IntoIterator<Item = Check>) -> Vec<Check> {
         let mut checks = made(["store", "clock"], reach(client).await);
-        let durable = judge::durable(durability, filesystem(folder).as_deref());
-        checks.splice(1..1, [schema, durable]);
+        checks.splice(1..1, known);
         if !self.no_write {
             checks.extend(made(["commit"], commits(client).await));
         }
@@ -91,9 +102,13 @@ impl Doctor {
         checks.extend(made(["finished"], finished(client).await));
         checks.extend(made(["tasks"], tasks(client).await));
         checks.extend(made(["history"], history(client).await));
-        checks.extend(disk(path));
         checks
     }
+}
+
+/// What is said of a store that cannot be opened.
+fn unopened(error: &Error) -> (Vec<Check>, Option<u8>) {
+    (vec![refused("store", error)], Some(of_error(error)))
 }
 
 /// What could not be looked at is a problem, and does not keep the rest from being looked at.

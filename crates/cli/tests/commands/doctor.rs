@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{Said, World};
 
-fn verdicts(said: &Said) -> BTreeMap<String, String> {
+pub(crate) fn verdicts(said: &Said) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let checks = said.objects();
     let verdict = |check: &Value| (text(&check["check"]), text(&check["verdict"]));
@@ -16,7 +16,7 @@ fn verdicts(said: &Said) -> BTreeMap<String, String> {
 
 #[test]
 fn a_healthy_store_is_ok() {
-    let world = World::new();
+    let world = World::on_file();
     world.submit(["mail", "send"], "x", &[]);
     let said = world.run(&["doctor", "--json"]);
     let verdicts = verdicts(&said);
@@ -93,7 +93,7 @@ fn what_nobody_sweeps_is_found() {
 
 #[test]
 fn a_store_that_may_lose_writes_is_a_warning() {
-    let world = World::new();
+    let world = World::on_file();
     world.submit(["mail", "send"], "x", &[]);
     let weak = [
         "doctor",
@@ -108,7 +108,7 @@ fn a_store_that_may_lose_writes_is_a_warning() {
 
 #[test]
 fn a_store_that_cannot_be_opened_is_a_problem() {
-    let world = World::new();
+    let world = World::on_file();
     std::fs::write(world.path().join("plimsoll.db"), [b'x'; 4_096]).expect("a file");
     let said = world.run(&["doctor", "--json"]).ended(1);
     assert_eq!(verdicts(&said)["store"], "problem");
@@ -135,7 +135,7 @@ fn version(world: &World) -> i64 {
 
 #[test]
 fn a_file_of_a_newer_program_is_a_problem_with_advice() {
-    let world = World::new();
+    let world = World::on_file();
     world.submit(["mail", "send"], "x", &[]);
     let written = world.file().pragma_update(None, "user_version", 99);
     written.expect("a version");
@@ -154,7 +154,7 @@ fn a_file_of_a_newer_program_is_a_problem_with_advice() {
 
 #[test]
 fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
-    let world = World::new();
+    let world = World::on_file();
     let older = include_str!("../../../store-sqlite/tests/golden/version-1.sql");
     world.file().execute_batch(older).expect("an older file");
     assert_eq!(version(&world), 1);
@@ -175,7 +175,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
 
 #[test]
 fn what_cannot_be_read_does_not_keep_the_rest_from_being_looked_at() {
-    let world = World::new();
+    let world = World::on_file();
     world.submit(["mail", "send"], "x", &[]);
     world.spoil("send");
     let said = world.run(&["doctor", "--json"]).ended(1);

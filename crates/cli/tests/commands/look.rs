@@ -223,7 +223,7 @@ fn steps_of_all_attempts_are_shown_with_how_they_ended() {
 
 #[test]
 fn a_store_that_is_not_there_is_not_made_by_who_looks() {
-    let world = World::new();
+    let world = World::on_file();
     for command in ["task list", "queue list", "doctor", "task show key:x"] {
         let words: Vec<&str> = command.split(' ').collect();
         let said = world.run(&words).ended(5);
@@ -242,7 +242,7 @@ fn a_store_that_is_not_there_is_not_made_by_who_looks() {
 
 #[test]
 fn store_and_namespace_come_from_arguments_or_the_environment() {
-    let world = World::new();
+    let world = World::on_file();
     let there = ["--store", "sqlite:other.db", "--namespace", "night"];
     world.submit(["a", "b"], "c", &there);
     assert!(!world.path().join("plimsoll.db").exists());

@@ -17,6 +17,8 @@ mod record;
 mod record_cas;
 mod record_scan;
 mod record_watch;
+#[cfg(feature = "postgres")]
+mod server;
 mod submit;
 mod sweep;
 mod wait;

@@ -160,7 +160,7 @@ fn tasks_are_cancelled_although_nobody_listens() {
 
 #[test]
 fn what_was_done_before_it_broke_off_is_shown() {
-    let world = World::new();
+    let world = World::on_file();
     for kind in ["a", "b"] {
         world.submit(["mail", kind], "x", &[]);
     }

@@ -1,4 +1,6 @@
-//! A folder with a store, a command to run in it, and a client that does what workers do.
+//! A folder, a store, a command to run there, and a client that does what workers do.
+//!
+//! The store is a file in the folder, or a namespace of the server that PLIMSOLL_TEST_STORE names.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,6 +16,7 @@ use tokio::runtime::Runtime;
 pub(crate) struct World {
     folder: TempDir,
     runtime: Runtime,
+    server: Option<String>,
 }
 
 /// What a command said, and how it ended.
@@ -76,10 +79,29 @@ impl Said {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
         Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            server: std::env::var("PLIMSOLL_TEST_STORE").ok(),
+            ..Self::on_file()
+        }
+    }
+
+    /// For tests of what a file is like, wherever the others run.
+    pub(crate) fn on_file() -> Self {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let folder = tempfile::Builder::new().prefix("cli_").tempdir();
+        Self {
+            folder: folder.expect("a temporary folder"),
             runtime: runtime.enable_all().build().expect("a runtime"),
+            server: None,
+        }
+    }
+
+    /// The namespace, which nobody else has: tests share a server.
+    fn namespace(&self) -> &str {
+        let name = self.path().file_name().and_then(|name| name.to_str());
+        match &self.server {
+            Some(_) => name.expect("a name"),
+            None => "default",
         }
     }
 
@@ -93,6 +115,10 @@ impl World {
         command.stdin(Stdio::null());
         for name in ["PLIMSOLL_STORE", "PLIMSOLL_NAMESPACE", "COLUMNS"] {
             command.env_remove(name);
+        }
+        if let Some(server) = &self.server {
+            command.env("PLIMSOLL_STORE", server);
+            command.env("PLIMSOLL_NAMESPACE", self.namespace());
         }
         command
     }
@@ -126,6 +152,7 @@ impl World {
 
     /// The file, as other programs see it.
     pub(crate) fn file(&self) -> rusqlite::Connection {
+        assert_eq!(self.server, None, "there is no file");
         let path = self.path().join("plimsoll.db");
         rusqlite::Connection::open(path).expect("SQLite opens it")
     }
@@ -157,12 +184,13 @@ impl World {
         self.run(&["task", "show", id, "--json"]).ended(0).object()
     }
 
-    /// Acts as a library does, on the same file.
+    /// Acts as a library does, on the same store.
     pub(crate) fn act<T>(&self, act: impl AsyncFnOnce(Engine) -> plimsoll::Result<T>) -> T {
-        let path = self.path().join("plimsoll.db");
+        let file = || format!("sqlite:{}", self.path().join("plimsoll.db").display());
+        let url = self.server.clone().unwrap_or_else(file);
         let done = self.runtime.block_on(async {
-            let plimsoll = Plimsoll::open(&format!("sqlite:{}", path.display()))?;
-            act(plimsoll.engine("default").await?).await
+            let plimsoll = Plimsoll::open(&url)?;
+            act(plimsoll.engine(self.namespace()).await?).await
         });
         done.expect("it is done")
     }

@@ -363,7 +363,7 @@ async fn an_idle_worker_that_is_killed_leaves_nothing_behind() {
 /// Somebody else holds the file for so long that the lease runs out.
 #[tokio::test]
 async fn a_command_whose_lease_cannot_be_renewed_in_time_is_ended() {
-    let world = World::new().await;
+    let world = World::on_file().await;
     let id = world.submit("").await;
     let options = ["--grace", "100ms", "--lease", "2s"];
     let (mut worker, pids) = family(&world, &options);

@@ -77,7 +77,7 @@ async fn several_workers_share_a_queue_and_nothing_runs_twice() {
 
 #[tokio::test]
 async fn a_store_that_is_not_there_is_made_only_if_asked_for() {
-    let world = World::new().await;
+    let world = World::on_file().await;
     let elsewhere = |more: &[&str]| {
         let options = [&["--store", "sqlite:other.db", "--until-empty"], more].concat();
         let mut work = world.work(&[], &["true"]);

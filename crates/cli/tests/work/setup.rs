@@ -1,4 +1,5 @@
-//! A file, tasks in it, and workers on it.
+//! A store, tasks in it, and workers on it. The store is a file, or a namespace of the server that
+//! PLIMSOLL_TEST_STORE names.
 
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -17,20 +18,44 @@ use tempfile::TempDir;
 
 pub(crate) struct World {
     folder: TempDir,
+    /// The store and the namespace, as workers are told.
+    pub(crate) store: [String; 2],
     pub(crate) engine: Engine,
     pub(crate) tasks: Tasks,
 }
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        match std::env::var("PLIMSOLL_TEST_STORE") {
+            Ok(server) => Self::on(Some(server)).await,
+            Err(_) => Self::on_file().await,
+        }
+    }
+
+    /// For tests of what a file is like, wherever the others run.
+    pub(crate) async fn on_file() -> Self {
+        Self::on(None).await
+    }
+
+    async fn on(server: Option<String>) -> Self {
+        let folder = tempfile::Builder::new().prefix("work_").tempdir();
+        let folder = folder.expect("a temporary folder");
         std::fs::create_dir(folder.path().join("tmp")).expect("a folder");
-        let url = format!("sqlite:{}/work.db", folder.path().display());
+        let name = folder.path().file_name().and_then(|name| name.to_str());
+        let (url, store) = match server {
+            // Nobody else has this namespace: tests share a server.
+            Some(url) => (url.clone(), [url, name.expect("a name").into()]),
+            None => (
+                format!("sqlite:{}/work.db", folder.path().display()),
+                ["sqlite:work.db".into(), "default".into()],
+            ),
+        };
         let plimsoll = Plimsoll::open(&url).expect("a store");
-        let engine = plimsoll.engine("default").await.expect("a namespace");
+        let engine = plimsoll.engine(&store[1]).await.expect("a namespace");
         let tasks = engine.tasks();
         Self {
             folder,
+            store,
             engine,
             tasks,
         }
@@ -83,13 +108,13 @@ impl World {
     /// A worker with these options for this command.
     pub(crate) fn work(&self, options: &[&str], command: &[&str]) -> Command {
         let mut work = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        work.args(["work", "--store", "sqlite:work.db", "--queue", "q"])
+        work.args(["work", "--queue", "q"])
             .args(options)
             .arg("--")
             .args(command)
             .env("TMPDIR", self.folder.path().join("tmp"))
-            .env_remove("PLIMSOLL_STORE")
-            .env_remove("PLIMSOLL_NAMESPACE")
+            .env("PLIMSOLL_STORE", &self.store[0])
+            .env("PLIMSOLL_NAMESPACE", &self.store[1])
             .current_dir(self.folder.path());
         work
     }
