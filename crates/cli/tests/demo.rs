@@ -202,7 +202,14 @@ fn workers_on_a_server_that_is_killed_and_hard_to_reach_lose_nothing() {
     for field in wrong {
         assert_eq!(number(&summary, field), 0, "{field} in {summary}");
     }
-    for field in ["killed", "frozen", "server_killed", "cut", "stalled", "half_open"] {
+    for field in [
+        "killed",
+        "frozen",
+        "server_killed",
+        "cut",
+        "stalled",
+        "half_open",
+    ] {
         assert!(number(&summary, field) > 0, "{field} in {summary}");
     }
 }

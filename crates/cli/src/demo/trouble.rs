@@ -84,7 +84,7 @@ impl ChaosPostgres {
             json: self.json,
         };
         let calm = watch::Sender::new(false);
-        let trouble = Trouble {
+        let mut trouble = Trouble {
             dice: Ids::seeded(seed.rotate_left(32), clock.clone()),
             clock: clock.clone(),
             proxy,
@@ -92,9 +92,10 @@ impl ChaosPostgres {
             restart: self.restart,
             done: Troubles::default(),
         };
-        let trouble = trouble.make(calm.subscribe());
         let mischief = Mischief::Dice(Dice::new(seed, clock));
-        run.go(mischief, &calm, trouble).await
+        // The way to the server is there until the last worker has ended.
+        run.go(mischief, &calm, trouble.make(calm.subscribe()))
+            .await
     }
 }
 
@@ -127,7 +128,7 @@ struct Trouble {
 
 impl Trouble {
     /// Makes trouble until all is to be calm. Then server and proxy are as they should be.
-    async fn make(mut self, mut calm: watch::Receiver<bool>) -> Result<Troubles, DemoError> {
+    async fn make(&mut self, mut calm: watch::Receiver<bool>) -> Result<Troubles, DemoError> {
         loop {
             let pause = self.between(200, 900);
             tokio::select! {
