@@ -189,6 +189,8 @@ impl Command {
             Self::Bench(bench) => done(runtime.block_on(bench.run())),
             Self::Chaos(chaos) => match chaos.instead {
                 Some(demo::Instead::Coordination(other)) => done(runtime.block_on(other.run())),
+                #[cfg(feature = "postgres")]
+                Some(demo::Instead::Postgres(other)) => done(runtime.block_on(other.run())),
                 None => done(runtime.block_on(chaos.run())),
             },
             Self::ChaosHolder(holder) => done(runtime.block_on(holder.run())),

@@ -188,6 +188,32 @@ fn workers_that_are_killed_and_frozen_all_the_time_lose_nothing() {
     assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
 }
 
+/// The whole of it is `scripts/chaos postgres`.
+#[test]
+fn workers_on_a_server_that_is_killed_and_hard_to_reach_lose_nothing() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/chaos");
+    let mut chaos = Command::new(script);
+    chaos.args(["postgres", "--tasks", "2000", "--workers", "4", "--json"]);
+    chaos.args(["--concurrency", "16", "--seed", "7", "--minutes-max", "5"]);
+    chaos.env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"));
+    let summary = summary(&chaos.output().expect("scripts/chaos runs"));
+    assert_books(&summary, 2_000);
+    let wrong = ["fences_fallen", "leases_left", "miscounted"];
+    for field in wrong {
+        assert_eq!(number(&summary, field), 0, "{field} in {summary}");
+    }
+    for field in [
+        "killed",
+        "frozen",
+        "server_killed",
+        "cut",
+        "stalled",
+        "half_open",
+    ] {
+        assert!(number(&summary, field) > 0, "{field} in {summary}");
+    }
+}
+
 /// The whole of it is `scripts/chaos coordination`.
 #[test]
 fn workers_holders_and_watchdogs_that_are_killed_and_frozen_leave_nothing_wrong() {

@@ -61,6 +61,7 @@ impl PostgresUrl {
             config.writers = (connections / 3).max(1);
             config.readers = connections - config.writers;
         }
+        config.call_timeout = self.call_timeout.unwrap_or(config.call_timeout);
         (config.listen, config.prepare) = (self.listen, self.prepare);
         Ok(config)
     }

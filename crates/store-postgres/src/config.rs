@@ -81,4 +81,10 @@ impl Config {
             call_timeout: Duration::from_secs(30),
         })
     }
+
+    /// How long it may take until a connection is of use.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        let connect = self.server.get_connect_timeout().copied();
+        connect.map_or(self.call_timeout, |limit| limit.min(self.call_timeout))
+    }
 }

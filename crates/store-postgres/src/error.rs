@@ -80,7 +80,7 @@ impl Fault {
                 Some(db) => explain(db, applied),
                 None => unavailable(
                     applied,
-                    format!("the connection to PostgreSQL broke: {error}"),
+                    format!("the connection to PostgreSQL broke: try again ({error})"),
                 ),
             },
             Self::Moved => unavailable(
@@ -116,6 +116,12 @@ fn explain(error: &DbError, applied: Applied) -> Error {
         || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
     {
         "the server refuses the user or password: check the URL of the store"
+    } else if *code == SqlState::INVALID_CATALOG_NAME {
+        "there is no such database: check the URL of the store, or create it"
+    } else if *code == SqlState::CANNOT_CONNECT_NOW {
+        "the server is starting or stopping: try again"
+    } else if *code == SqlState::ADMIN_SHUTDOWN || *code == SqlState::CRASH_SHUTDOWN {
+        "the server ended the connection: try again"
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         "the role lacks a right: run `plimsoll migrate` with --runtime-role for it"
     } else if *code == SqlState::UNDEFINED_TABLE
@@ -124,9 +130,9 @@ fn explain(error: &DbError, applied: Applied) -> Error {
     {
         "the schema is not there or too old: run `plimsoll migrate`"
     } else if *code == SqlState::DISK_FULL {
-        "the disk of the server is full"
+        "the disk of the server is full: make room"
     } else if *code == SqlState::QUERY_CANCELED {
-        "a statement took longer than statement_timeout allows"
+        "a statement was cancelled or took longer than call_timeout allows: try again"
     } else {
         "PostgreSQL refused"
     };

@@ -27,7 +27,7 @@ use crate::error::{Answer, Fault};
 use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{BEGIN, Call, Param, Session, Sql, params, quoted, with_schema};
-use crate::transaction::{About, Failed, Part, TRIES, attempt};
+use crate::transaction::{self, About, Failed, Part, TRIES, attempt};
 
 /// Adds a task, and tells whoever listens once the transaction commits.
 static ADD: Sql = Sql {
@@ -307,7 +307,11 @@ async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result
         inbox: Some(inbox),
         ..Part::default()
     };
-    let done = attempt(session, about, &part, how.cautious).await?;
+    let tried = transaction::How {
+        cautious: how.cautious,
+        pace: transaction::Pace::Patient,
+    };
+    let done = attempt(session, about, &part, tried).await?;
     Ok(Taken::Some(done.wake))
 }
 

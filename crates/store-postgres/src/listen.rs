@@ -22,7 +22,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::notice::Notice;
-use crate::session::quoted;
+use crate::session::{in_time, quoted};
 use crate::spawn::spawn;
 
 /// How long after a notification the next one may follow: what is written until then goes as one.
@@ -30,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait before the first try to connect again, and the longest such wait.
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
+/// How long nothing is said before it is asked whether anybody is there, and how long that may take.
+const SILENCE: Duration = Duration::from_secs(5);
 /// How long whoever closes a store waits for its last notifications.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -161,6 +163,19 @@ impl Shared {
         }
     }
 
+    /// Likewise, but answers nothing to send after a while: a connection may end without a word.
+    async fn take_or_nothing(&self) -> Option<Vec<String>> {
+        match select(pin!(self.take()), self.timer.sleep(SILENCE)).await {
+            Either::Left((notices, _)) => notices,
+            Either::Right(_) => Some(Vec::new()),
+        }
+    }
+
+    /// How long an answer may take.
+    fn patience(&self) -> Duration {
+        SILENCE.min(self.config.call_timeout)
+    }
+
     /// What was taken has been sent.
     fn sent(&self) {
         let mut outbox = self.outbox();
@@ -222,7 +237,8 @@ async fn talk<A: Audience>(
     let mut server = shared.config.server.clone();
     let name = server.get_application_name().unwrap_or("plimsoll");
     server.application_name(format!("{name} listener"));
-    let (client, mut connection) = server.connect(NoTls).await?;
+    let connect = async { Ok(server.connect(NoTls).await?) };
+    let (client, mut connection) = in_time(shared.config.connect_timeout(), connect).await?;
     let own = AtomicI32::new(0);
     let mut messages = stream::poll_fn(|context| connection.poll_message(context));
     let hear = pin!(async {
@@ -234,7 +250,7 @@ async fn talk<A: Audience>(
         Err(Fault::Unreachable("PostgreSQL ended the connection".into()))
     });
     let tell = pin!(async {
-        let pid = begin(&client, &shared.config).await?;
+        let pid = in_time(shared.patience(), begin(&client, &shared.config)).await?;
         own.store(pid, Ordering::Relaxed);
         *connected = true;
         // Nobody knows what was said while nobody listened.
@@ -274,8 +290,8 @@ fn take_in<A: Audience>(told: &Notification, own: i32, audience: &Weak<A>) {
 
 /// Sends what gathers in the outbox, until there is nobody left to fill it.
 async fn tell(shared: &Shared, client: &Client) -> Answer<()> {
-    while let Some(notices) = shared.take().await {
-        send(shared, client, notices).await?;
+    while let Some(notices) = shared.take_or_nothing().await {
+        in_time(shared.patience(), send(shared, client, notices)).await?;
         shared.sent();
         shared.sleep_while_open(PAUSE).await;
     }
@@ -286,9 +302,5 @@ async fn send(shared: &Shared, client: &Client, notices: Vec<String>) -> Answer<
     let channel = &shared.config.schema;
     let params: [(&(dyn ToSql + Sync), Type); 2] =
         [(channel, Type::TEXT), (&notices, Type::TEXT_ARRAY)];
-    let sent = pin!(client.query_typed(SEND, &params));
-    match select(sent, shared.timer.sleep(shared.config.call_timeout)).await {
-        Either::Left((sent, _)) => Ok(sent.map(drop)?),
-        Either::Right(_) => Err(Fault::Unreachable("PostgreSQL did not answer".into())),
-    }
+    Ok(client.query_typed(SEND, &params).await.map(drop)?)
 }

@@ -1,6 +1,7 @@
 //! Connections that are shared by turns.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::{Either, select};
@@ -10,6 +11,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::session::Session;
+
+/// How often a connection of this process fell silent. Then those that were idle meanwhile are no
+/// better, probably, and each would have to be waited for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Doubts(Arc<AtomicU64>);
+
+impl Doubts {
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn arise(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// A few connections. Each call has one for itself.
 #[derive(Clone, Debug)]
@@ -22,18 +38,21 @@ struct Shared {
     config: Config,
     most: usize,
     turns: Arc<Semaphore>,
-    idle: Mutex<Vec<Session>>,
+    /// With the doubts that there were when they were used last.
+    idle: Mutex<Vec<(u64, Session)>>,
+    doubts: Doubts,
     timer: SystemClock,
 }
 
 impl Pool {
-    pub(crate) fn new(config: &Config, most: usize) -> Self {
+    pub(crate) fn new(config: &Config, most: usize, doubts: &Doubts) -> Self {
         let most = most.max(1);
         let shared = Shared {
             config: config.clone(),
             most,
             turns: Arc::new(Semaphore::new(most)),
             idle: Mutex::default(),
+            doubts: doubts.clone(),
             timer: SystemClock::new(),
         };
         Self {
@@ -57,7 +76,11 @@ impl Pool {
         };
         let idle = loop {
             match self.shared.idle().pop() {
-                Some(session) if session.is_usable() => break Some(session),
+                Some((doubts, session))
+                    if session.is_usable() && doubts == self.shared.doubts.now() =>
+                {
+                    break Some(session);
+                }
                 Some(_) => {}
                 None => break None,
             }
@@ -75,7 +98,7 @@ impl Pool {
 }
 
 impl Shared {
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(u64, Session)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,10 +121,17 @@ impl Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take()
-            && session.is_usable()
-        {
-            self.shared.idle().push(session);
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        if session.is_silent() {
+            self.shared.doubts.arise();
+        } else if session.is_usable() {
+            let now = self.shared.doubts.now();
+            let mut idle = self.shared.idle();
+            // Those that nobody would take any more are closed.
+            idle.retain(|(doubts, session)| *doubts == now && session.is_usable());
+            idle.push((now, session));
         }
     }
 }

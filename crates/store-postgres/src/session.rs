@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, poll_fn, select};
+use futures::future::{Either, join_all, pending, poll_fn, select};
 use futures::{FutureExt, TryFutureExt};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
+use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
@@ -61,7 +62,16 @@ impl Call {
 
     /// Whether it begins a transaction, and nothing else.
     pub(crate) fn begins(&self) -> bool {
-        std::ptr::eq(self.sql, &BEGIN)
+        self.is(&BEGIN)
+    }
+
+    fn commits(&self) -> bool {
+        self.is(&COMMIT)
+    }
+
+    /// Whether it is this statement.
+    pub(crate) fn is(&self, sql: &'static Sql) -> bool {
+        std::ptr::eq(self.sql, sql)
     }
 }
 
@@ -81,6 +91,8 @@ pub(crate) use params;
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client,
+    /// Ends the connection at once.
+    give_up: Option<oneshot::Sender<()>>,
     statements: HashMap<&'static str, Statement>,
     /// The schema as it is written in statements.
     schema: Arc<str>,
@@ -88,12 +100,27 @@ pub(crate) struct Session {
     /// What every transaction has to set, where the connection does not keep it.
     settings: Vec<(&'static str, String)>,
     call_timeout: Duration,
-    timer: SystemClock,
     /// Whether a transaction may be open.
     open: bool,
+    /// Whether answers are awaited. It stays so if the caller does not wait for them.
+    asked: bool,
     broken: bool,
+    /// Whether an answer was waited for in vain.
+    silent: bool,
     /// The first of some revisions that nobody else has.
     revisions: Option<u64>,
+}
+
+impl Drop for Session {
+    /// One that was left in the middle of something does not wait for answers that nobody wants.
+    fn drop(&mut self) {
+        if !self.is_usable()
+            && let Some(give_up) = self.give_up.take()
+        {
+            // It may have ended by itself.
+            give_up.send(()).ok();
+        }
+    }
 }
 
 pub(crate) static REVISIONS: Sql = Sql {
@@ -103,23 +130,34 @@ pub(crate) static REVISIONS: Sql = Sql {
 
 impl Session {
     pub(crate) async fn connect(config: &Config) -> Answer<Self> {
+        let limit = config.connect_timeout();
+        in_time(limit, Self::connect_now(config)).await
+    }
+
+    async fn connect_now(config: &Config) -> Answer<Self> {
         let (client, connection) = config.server.connect(NoTls).await.map_err(unreachable)?;
-        // It ends with the client, or when the server ends it: whoever uses the client is told.
-        spawn(
-            connection.unwrap_or_else(
+        // It ends with the client, or when the server ends it: whoever uses the client is told. But
+        // before, it waits for all answers, which may never come.
+        let (give_up, given_up) = oneshot::channel();
+        spawn(async move {
+            let ended = connection.unwrap_or_else(
                 |error| tracing::debug!(%error, "a connection to PostgreSQL ended"),
-            ),
-        );
+            );
+            let given_up = given_up.or_else(|_| pending::<Result<(), ()>>());
+            select(pin!(ended), pin!(given_up)).await;
+        });
         let session = Self {
             client,
+            give_up: Some(give_up),
             statements: HashMap::new(),
             schema: quoted(&config.schema).into(),
             prepare: config.prepare,
             settings: settings(config),
             call_timeout: config.call_timeout,
-            timer: SystemClock::new(),
             open: false,
+            asked: false,
             broken: false,
+            silent: false,
             revisions: None,
         };
         if config.prepare {
@@ -133,7 +171,12 @@ impl Session {
 
     /// Whether another call may have it.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.open && !self.broken && !self.client.is_closed()
+        !self.open && !self.asked && !self.broken && !self.client.is_closed()
+    }
+
+    /// Whether an answer was waited for in vain.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Whether a transaction may be open.
@@ -195,10 +238,11 @@ impl Session {
     /// Sends statements together, in order, and waits for the answers. The first error counts:
     /// inside a transaction, those after it are only its echo.
     pub(crate) async fn run(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        let ends =
-            |call: &Call| std::ptr::eq(call.sql, &COMMIT) || std::ptr::eq(call.sql, &ROLLBACK);
-        self.open |= calls.iter().any(|call| std::ptr::eq(call.sql, &BEGIN));
+        let ends = |call: &Call| call.commits() || call.is(&ROLLBACK);
+        self.open |= calls.iter().any(Call::begins);
+        self.asked = true;
         let answer = self.run_in_time(calls).await;
+        self.asked = false;
         match &answer {
             Ok(_) if calls.iter().any(ends) => self.open = false,
             Ok(_) => {}
@@ -217,21 +261,10 @@ impl Session {
     }
 
     async fn run_in_time(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        let limit = self.timer.sleep(self.call_timeout);
-        let answer = {
-            let answer = pin!(self.run_now(calls));
-            match select(answer, limit).await {
-                Either::Left((answer, _)) => Some(answer),
-                Either::Right(_) => None,
-            }
-        };
-        answer.unwrap_or_else(|| {
-            self.broken = true;
-            Err(Fault::Unreachable(format!(
-                "PostgreSQL did not answer within {:?}",
-                self.call_timeout
-            )))
-        })
+        let answer = in_time(self.call_timeout, self.run_now(calls)).await;
+        self.silent |= matches!(answer, Err(Fault::Unreachable(_)));
+        self.broken |= self.silent;
+        answer
     }
 
     async fn run_now(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
@@ -245,17 +278,23 @@ impl Session {
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
         for call in calls {
             sent.push(self.send(call).boxed());
-            asked.push(true);
+            asked.push(Some(call));
             if let Some(set) = set.as_ref().filter(|_| call.begins()) {
                 sent.push(self.send(set).boxed());
-                asked.push(false);
+                asked.push(None);
             }
         }
-        let answers: Result<Vec<_>, _> = in_order(sent.into_iter()).await.into_iter().collect();
-        let answers = answers?.into_iter().zip(asked);
-        Ok(answers
-            .filter_map(|(rows, asked)| asked.then_some(rows))
-            .collect())
+        let (mut answers, mut committed) = (Vec::new(), false);
+        for (rows, call) in in_order(sent.into_iter()).await.into_iter().zip(asked) {
+            // What was committed stays so, whatever becomes of the rest.
+            let rows = match committed {
+                true => rows.unwrap_or_default(),
+                false => rows?,
+            };
+            committed |= call.is_some_and(Call::commits);
+            answers.extend(call.map(|_| rows));
+        }
+        Ok(answers)
     }
 
     fn set_local(&self) -> Call {
@@ -315,6 +354,21 @@ impl Session {
     }
 }
 
+/// Gives a step up after a while: the other side may be gone without a word.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    step: impl Future<Output = Answer<T>>,
+) -> Answer<T> {
+    let patience = SystemClock::new().sleep(limit);
+    match select(pin!(step), patience).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Fault::Unreachable(format!(
+            "PostgreSQL did not answer within {limit:?}: look at the server and at what is \
+             between here and there, or allow more with call_timeout"
+        ))),
+    }
+}
+
 /// Polls all futures in order before it waits for any, so that they are sent in order.
 async fn in_order<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = futures.map(futures::future::maybe_done).collect();
@@ -348,10 +402,12 @@ pub(crate) fn with_schema(text: &str, schema: &str) -> String {
 fn settings(config: &Config) -> Vec<(&'static str, String)> {
     vec![
         ("lock_timeout", config.lock_timeout.as_millis().to_string()),
-        ("idle_in_transaction_session_timeout", "10000".into()),
+        // We never pause within a transaction: whoever does is frozen or gone, with rows locked.
+        ("idle_in_transaction_session_timeout", "5000".into()),
         (
+            // The server's word counts: whether it happened is known then.
             "statement_timeout",
-            config.call_timeout.as_millis().to_string(),
+            (config.call_timeout * 9 / 10).as_millis().to_string(),
         ),
         ("jit", "off".into()),
         ("enable_seqscan", "off".into()),

@@ -31,7 +31,7 @@ use crate::held::Held;
 use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
 use crate::notice::Notice;
-use crate::pool::Pool;
+use crate::pool::{Doubts, Pool};
 use crate::session::{Call, Session, Sql, params};
 use crate::stuck::Stuck;
 use crate::{clerk, compact, inbox, indexes, partitions, read, schema, transaction};
@@ -127,10 +127,11 @@ impl Postgres {
             (None, Some(clock)) => clock.clone(),
             (None, None) => Arc::new(ServerClock::default()),
         };
+        let doubts = Doubts::default();
         let database = Arc::new_cyclic(|database: &Weak<Database>| Database {
-            writers: Pool::new(&config, config.writers),
-            readers: Pool::new(&config, config.readers),
-            guests: Pool::new(&plain(&config), config.guests),
+            writers: Pool::new(&config, config.writers, &doubts),
+            readers: Pool::new(&config, config.readers, &doubts),
+            guests: Pool::new(&plain(&config), config.guests, &doubts),
             clerk: Clerk::new(database.clone()),
             schema: config.schema.clone(),
             listening: (config.listen).then(|| Listening::new(&config, database.clone())),

@@ -68,6 +68,8 @@ static TASKS: Sql = Sql {
 pub(crate) struct Stuck {
     timer: SystemClock,
     rows: Mutex<BTreeMap<(i32, RowId), Duration>>,
+    /// Namespaces with a locked row that no commit names: decisions lead to it.
+    unnamed: Mutex<BTreeMap<i32, Duration>>,
 }
 
 impl Stuck {
@@ -77,6 +79,19 @@ impl Stuck {
         let mut stuck = self.lock();
         stuck.retain(|_, since| now.saturating_sub(*since) < REMEMBERED);
         stuck.extend(rows.into_iter().map(|row| ((ns, row), now)));
+    }
+
+    /// Takes in that a row is locked that decisions lead to.
+    pub(crate) fn mark_unnamed(&self, ns: i32) {
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        unnamed.insert(ns, self.timer.monotonic());
+    }
+
+    /// Whether decisions may lead to a row that is locked.
+    pub(crate) fn has_unnamed(&self, ns: i32) -> bool {
+        let unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.timer.monotonic();
+        (unnamed.get(&ns)).is_some_and(|since| now.saturating_sub(*since) < REMEMBERED)
     }
 
     /// Takes in that these rows are free.

@@ -6,10 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_core::change::Change;
-use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::clock::Clock;
 use plimsoll_core::decide::{self, Moment, Rows};
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
@@ -60,11 +59,12 @@ const COMMITS_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const TRIES: usize = 100;
 /// How often one commit waits for rows that somebody else has locked.
 const WAITS: usize = 2;
-/// How often it is looked whether a row is free that was not lately. One that many write is free in
-/// between; one that somebody keeps is not.
-const LOOKS: usize = 5;
-/// How long it is waited between two looks.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// Rows that somebody else keeps locked are not waited for, but a moment: our own transactions are
+/// over by then.
+static HURRY: Sql = Sql {
+    text: "SELECT set_config('lock_timeout', '50', true)",
+    types: &[],
+};
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -97,6 +97,33 @@ pub(crate) struct Done {
     pub(crate) wake: Wake,
     /// A claim found less than it asked for, and there is something in the inbox.
     look_into_inbox: bool,
+}
+
+/// How long a transaction waits for rows that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As long as `lock_timeout` allows.
+    Patient,
+    /// Hardly.
+    Hurried,
+}
+
+impl Pace {
+    /// Nobody waits for what is known to be locked. Leases are worth it.
+    fn of(about: About<'_>, part: &Part) -> Self {
+        match about.stuck.has_unnamed(about.ns) && !part.commits.is_empty() {
+            true => Self::Hurried,
+            false => Self::Patient,
+        }
+    }
+}
+
+/// How a transaction is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Whether everything is read, and nothing assumed.
+    pub(crate) cautious: bool,
+    pub(crate) pace: Pace,
 }
 
 /// Why a transaction failed, and whether it may have happened all the same.
@@ -154,7 +181,10 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
             part.claim.is_some(),
         );
         let carried = match about.stuck.rows(about.ns).is_empty() {
-            true => carry_out(pool, about, part).await,
+            true => {
+                let pace = Pace::of(about, &part);
+                carry_out(pool, about, part, pace).await
+            }
             false => carry_out_beside(pool, about, part).await,
         };
         match carried {
@@ -211,13 +241,16 @@ fn cut(commits: Vec<Commit>) -> Vec<Part> {
 }
 
 /// Carries out a part, and tries again as long as that is of use.
-async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
-    let mut cautious = false;
+async fn carry_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Result<Done, Failed> {
+    let mut how = How {
+        cautious: false,
+        pace,
+    };
     let (mut tries, mut waits, mut reconnects) = (0, 0, 0);
     loop {
         let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
         let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
-        let (fault, applied) = match attempt(session, about, &part, cautious).await {
+        let (fault, applied) = match attempt(session, about, &part, how).await {
             Ok(done) => return Ok(done),
             Err(failed) => failed,
         };
@@ -226,8 +259,11 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
         session.roll_back().await;
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
+            Fault::Busy if pace == Pace::Hurried && part.commits.len() <= 1 => {
+                return Err((fault, applied));
+            }
             Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
-            Fault::Busy if part.commits.len() > 1 => {
+            Fault::Busy if !part.commits.is_empty() => {
                 let busy = stuck::find(session, about.ns, &part.commits).await;
                 drop(pooled);
                 about
@@ -235,14 +271,9 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
                     .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
                 return Box::pin(past_the_stuck(pool, about, part)).await;
             }
-            Fault::Busy if part.commits.len() == 1 => {
-                let busy = stuck::find(session, about.ns, &part.commits).await;
-                about.stuck.mark(about.ns, busy.unwrap_or_default());
-                return Err((fault, applied));
-            }
             Fault::Corrupt(_) if part.commits.len() > 1 => {
                 drop(pooled);
-                return Box::pin(one_by_one(pool, about, part)).await;
+                return Box::pin(one_by_one(pool, about, part, pace)).await;
             }
             Fault::Corrupt(what) if part.commits.len() == 1 => {
                 let error = Error::Corrupt(what.into());
@@ -251,7 +282,7 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
                     ..part
                 };
                 drop(pooled);
-                let mut done = Box::pin(carry_out(pool, about, rest)).await?;
+                let mut done = Box::pin(carry_out(pool, about, rest, pace)).await?;
                 done.receipts = vec![Err(error)];
                 return Ok(done);
             }
@@ -264,7 +295,7 @@ async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Fa
             }
             fault => return Err((fault, applied)),
         }
-        cautious = true;
+        how.cautious = true;
     }
 }
 
@@ -273,17 +304,21 @@ async fn carry_out_beside(pool: &Pool, about: About<'_>, part: Part) -> Result<D
     let stuck = about.stuck.rows(about.ns);
     match stuck::held_up(&part.commits, stuck).contains(&true) {
         true => past_the_stuck(pool, about, part).await,
-        false => carry_out(pool, about, part).await,
+        false => {
+            let pace = Pace::of(about, &part);
+            carry_out(pool, about, part, pace).await
+        }
     }
 }
 
-/// Carries out what names no row that somebody else keeps locked. The rest is tried without waiting,
-/// each commit by itself.
+/// Carries out what names no row that somebody else keeps locked. The rest is tried almost without
+/// waiting, each commit by itself.
 async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
     let held_up = stuck::held_up(&part.commits, about.stuck.rows(about.ns));
     if !held_up.contains(&true) {
         // It was a row that a decision has led to.
-        return one_by_one(pool, about, part).await;
+        about.stuck.mark_unnamed(about.ns);
+        return one_by_one(pool, about, part, Pace::Hurried).await;
     }
     let (mut free, mut stuck) = (Vec::new(), Vec::new());
     for (commit, held_up) in part.commits.into_iter().zip(&held_up) {
@@ -293,14 +328,18 @@ async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result
         }
     }
     part.commits = free;
-    let mut done = carry_out(pool, about, part).await?;
+    let pace = Pace::of(about, &part);
+    let mut done = carry_out(pool, about, part, pace).await?;
     let mut free = std::mem::take(&mut done.receipts).into_iter();
-    let mut stuck = stuck.into_iter();
+    let (mut stuck, mut waits) = (stuck.into_iter(), true);
     for held_up in held_up {
         let receipt = match held_up {
             false => free.next(),
             true => match stuck.next() {
-                Some(commit) => Some(without_waiting(pool, about, commit, &mut done.wake).await),
+                Some(commit) => {
+                    let tried = hardly_waiting(pool, about, commit, &mut waits, &mut done.wake);
+                    Some(tried.await)
+                }
                 None => None,
             },
         };
@@ -309,36 +348,39 @@ async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result
     Ok(done)
 }
 
-/// Carries out a commit if all rows that it names are free.
-async fn without_waiting(
+/// Carries out a commit if all rows that it names are free, or `waits` a moment for them: a row that
+/// everybody wants is hardly ever free, but soon. Only the first one waits, if in vain.
+async fn hardly_waiting(
     pool: &Pool,
     about: About<'_>,
     commit: Commit,
+    waits: &mut bool,
     wake: &mut Wake,
 ) -> Result<Receipt> {
     let untouched = |fault: Fault| fault.into_error(Applied::No);
-    for look in 1.. {
+    let busy = {
         let mut pooled = pool.session().await.map_err(untouched)?;
         let session = pooled.session().map_err(untouched)?;
         let found = stuck::find(session, about.ns, std::slice::from_ref(&commit)).await;
-        let busy = found.map_err(untouched)?;
-        if busy.is_empty() {
-            break;
-        }
-        if look == LOOKS {
-            about.stuck.mark(about.ns, busy);
-            return Err(untouched(Fault::Busy));
-        }
-        drop(pooled);
-        SystemClock::new().sleep(BETWEEN_LOOKS).await;
+        found.map_err(untouched)?
+    };
+    if !busy.is_empty() && !*waits {
+        about.stuck.mark(about.ns, busy);
+        return Err(untouched(Fault::Busy));
     }
-    about.stuck.clear(about.ns, &commit);
     let one = Part {
-        commits: vec![commit],
+        commits: vec![commit.clone()],
         ..Part::default()
     };
-    let mut done = (carry_out(pool, about, one).await)
-        .map_err(|(fault, applied)| fault.into_error(applied))?;
+    let mut done = match carry_out(pool, about, one, Pace::Hurried).await {
+        Ok(done) => done,
+        Err((fault, applied)) => {
+            *waits &= !matches!(fault, Fault::Busy);
+            about.stuck.mark(about.ns, busy);
+            return Err(fault.into_error(applied));
+        }
+    };
+    about.stuck.clear(about.ns, &commit);
     wake.absorb(&done.wake);
     (done.receipts.pop()).unwrap_or_else(|| Err(Error::Corrupt("a commit was not decided".into())))
 }
@@ -353,14 +395,19 @@ fn held_task(write: &Write) -> Option<TaskId> {
 }
 
 /// Carries out each commit by itself: one that cannot be does not keep the others waiting.
-async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
+async fn one_by_one(
+    pool: &Pool,
+    about: About<'_>,
+    mut part: Part,
+    pace: Pace,
+) -> Result<Done, Failed> {
     let mut all = Done::default();
     for commit in std::mem::take(&mut part.commits) {
         let one = Part {
             commits: vec![commit],
             ..Part::default()
         };
-        match carry_out(pool, about, one).await {
+        match carry_out(pool, about, one, pace).await {
             Ok(done) => {
                 all.wake.absorb(&done.wake);
                 all.receipts.extend(done.receipts);
@@ -370,7 +417,7 @@ async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Don
     }
     // The commits have happened, whatever becomes of the rest.
     let (renews, claims) = (part.renew.is_some(), part.claim.is_some());
-    match carry_out(pool, about, part).await {
+    match carry_out(pool, about, part, Pace::Patient).await {
         Ok(done) => {
             all.wake.absorb(&done.wake);
             Ok(Done {
@@ -433,7 +480,7 @@ pub(crate) async fn attempt(
     session: &mut Session,
     about: About<'_>,
     part: &Part,
-    cautious: bool,
+    how: How,
 ) -> Result<Done, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
     let now = about.clock.now();
@@ -441,6 +488,9 @@ pub(crate) async fn attempt(
         None => vec![Call::from(&BEGIN)],
         Some(_) => Vec::new(),
     };
+    if how.pace == Pace::Hurried {
+        begin.push((&HURRY).into());
+    }
     let first = session.revisions().await.map_err(untouched)?;
     let mut moment = Moment {
         now,
@@ -452,7 +502,7 @@ pub(crate) async fn attempt(
         about,
         &part.commits,
         &mut moment,
-        cautious,
+        how.cautious,
         &mut begin,
     );
     let decided = decided.await.map_err(untouched)?;
@@ -707,7 +757,7 @@ impl Writing {
             ));
         }
         // Nothing was read or locked, and there is nothing to write.
-        let idle = calls.iter().all(Call::begins);
+        let idle = calls.iter().all(|call| call.begins() || call.is(&HURRY));
         if idle && !session.is_open() {
             return Ok(None);
         }

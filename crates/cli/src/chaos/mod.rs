@@ -16,6 +16,8 @@ mod job;
 mod ledger;
 mod processes;
 mod progress;
+#[cfg(feature = "postgres")]
+pub(crate) mod proxy;
 mod resource;
 mod run;
 mod stage;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll::change::{Change, Interest, TaskChange, TaskEvent};
 use plimsoll::record::integer;
-use plimsoll::store::{Changes, Get, Start, Tasks};
+use plimsoll::store::{Changes, Counts, Get, Start, Tasks};
 use plimsoll::task::{FailureKind, Status};
 use plimsoll::{Fence, Result, Store, TaskId, Timestamp};
 
@@ -25,6 +25,8 @@ pub(crate) struct Books {
     pub(super) retried: u64,
     pub(crate) expired: u64,
     stale: u64,
+    /// Claims whose fence is not above all before.
+    fallen: u64,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -33,6 +35,8 @@ pub(crate) struct Books {
 #[derive(Debug, Default)]
 struct History {
     completed: u64,
+    /// The last fence it was claimed with.
+    claimed: Option<Fence>,
     /// The last fence whose lease ran out.
     expired: Option<Fence>,
 }
@@ -53,6 +57,12 @@ pub(super) struct Audit {
     pub(super) lost: u64,
     /// Completions beyond the first of each task.
     pub(super) done_twice: u64,
+    /// Claims whose fence is not above all before.
+    pub(super) fences_fallen: u64,
+    /// Tasks that are done and have a lease.
+    pub(super) leases_left: u64,
+    /// By how much the counts of lanes differ from the tasks.
+    pub(super) miscounted: u64,
     /// From the first submit to the last completion.
     pub(super) seconds: f64,
 }
@@ -68,6 +78,7 @@ impl Books {
             retried: 0,
             expired: 0,
             stale: 0,
+            fallen: 0,
             first: None,
             last: None,
         }
@@ -127,8 +138,12 @@ impl Books {
                 return;
             }
             TaskEvent::Snoozed | TaskEvent::Released | TaskEvent::Amended => {}
+            TaskEvent::Claimed => {
+                let last = history.claimed.replace(change.fence);
+                self.fallen += u64::from(last.is_some_and(|last| change.fence <= last));
+                return;
+            }
             TaskEvent::Promoted
-            | TaskEvent::Claimed
             | TaskEvent::CancelRequested
             | TaskEvent::Cancelled
             | TaskEvent::Retried
@@ -148,6 +163,7 @@ impl Books {
             retried: self.retried,
             expired: self.expired,
             stale: self.stale,
+            fences_fallen: self.fallen,
             seconds: match (self.first, self.last) {
                 (Some(first), Some(last)) => last.since(first).as_secs_f64(),
                 _ => 0.0,
@@ -157,6 +173,15 @@ impl Books {
         for ids in expected.chunks(PAGE) {
             self.audit_page(ids, &mut audit).await?;
         }
+        let counts = self.store.counts(Counts::default()).await?;
+        let counts = || counts.iter().flat_map(|lane| &lane.by_status);
+        let completed = counts().filter(|(status, _)| **status == Status::Completed);
+        let (all, completed): (u64, u64) = (
+            counts().map(|(_, count)| count).sum(),
+            completed.map(|(_, count)| count).sum(),
+        );
+        let done = expected.len() as u64;
+        audit.miscounted = completed.abs_diff(done) + all.abs_diff(done);
         Ok(audit)
     }
 
@@ -175,6 +200,7 @@ impl Books {
             audit.done_twice += counted.max(told).saturating_sub(1);
             let Some(task) = task else { continue };
             audit.attempts += u64::from(task.attempts);
+            audit.leases_left += u64::from(task.lease.is_some());
             // Whoever completed it must have been the last to claim it.
             let by = number(job::FENCE).map(i64::unsigned_abs);
             audit.stale += u64::from(by.is_some_and(|fence| fence != task.fence.get()));

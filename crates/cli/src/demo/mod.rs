@@ -9,6 +9,8 @@ mod fleet;
 mod job;
 mod mischief;
 mod summary;
+#[cfg(feature = "postgres")]
+mod trouble;
 mod worker;
 
 use std::process::ExitStatus;
@@ -18,8 +20,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::{Engine, Ids, Invalid, Plimsoll, StoreUrl};
+use serde::Serialize;
 use thiserror::Error;
 use tokio::signal::unix::SignalKind;
+use tokio::sync::watch;
 
 use crate::output::say;
 use crate::place::Place;
@@ -32,6 +36,8 @@ use summary::Summary;
 
 pub(crate) use books::Books;
 pub(crate) use fleet::signal;
+#[cfg(feature = "postgres")]
+pub(crate) use trouble::ChaosPostgres;
 pub(crate) use worker::DemoWorker;
 
 /// Short, so that it does not take long until others take over.
@@ -95,6 +101,8 @@ pub(crate) struct Chaos {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Instead {
     Coordination(crate::chaos::Coordination),
+    #[cfg(feature = "postgres")]
+    Postgres(ChaosPostgres),
 }
 
 /// Why a run did not end well.
@@ -122,6 +130,15 @@ pub(crate) enum DemoError {
     Books,
     #[error("what was found cannot be written: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("chaos on PostgreSQL needs the URL of a server that listens at a port")]
+    NoServer,
+    #[error("cannot stand between the workers and the server: {0}")]
+    Proxy(std::io::Error),
+    #[error("cannot kill the server and start it again: {0}")]
+    Restart(std::io::Error),
+    #[cfg(feature = "postgres")]
+    #[error("cannot end connections at the server: {0}")]
+    Server(plimsoll::postgres::tokio_postgres::Error),
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
@@ -143,6 +160,7 @@ impl Demo {
         let workers = usize::from(self.workers);
         let run = Run {
             url: place.url.clone(),
+            workers_url: place.url.clone(),
             tasks: self.tasks,
             workers,
             concurrency: 10,
@@ -151,7 +169,8 @@ impl Demo {
             seed: None,
             json: self.json,
         };
-        let ended = run.go(Mischief::Script(Script::new(workers))).await;
+        let mischief = Mischief::Script(Script::new(workers));
+        let ended = run.go(mischief, &calm(), no_trouble()).await;
         if self.keep {
             eprintln!("The books are in {}.", StoreUrl::parse(&place.url)?);
             place.keep();
@@ -172,6 +191,7 @@ impl Chaos {
         eprintln!("Chaos with --seed {seed}");
         let run = Run {
             url: place.url.clone(),
+            workers_url: place.url.clone(),
             tasks: self.tasks,
             workers: usize::from(self.workers),
             concurrency: self.concurrency,
@@ -179,13 +199,38 @@ impl Chaos {
             seed: Some(seed),
             json: self.json,
         };
-        run.go(Mischief::Dice(Dice::new(seed, clock))).await
+        let mischief = Mischief::Dice(Dice::new(seed, clock));
+        run.go(mischief, &calm(), no_trouble()).await
     }
+}
+
+/// Where is to be said that all is done.
+fn calm() -> watch::Sender<bool> {
+    watch::Sender::new(false)
+}
+
+async fn no_trouble() -> Result<Troubles, DemoError> {
+    Ok(Troubles::default())
+}
+
+/// How often what was done to the store and to the way to it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Troubles {
+    server_killed: u64,
+    /// How often all connections were ended by the server.
+    backends_killed: u64,
+    cut: u64,
+    cut_in_answers: u64,
+    stalled: u64,
+    half_open: u64,
 }
 
 /// One run of the job.
 struct Run {
+    /// Where the books are read.
     url: String,
+    /// Where workers find the same store.
+    workers_url: String,
     tasks: u64,
     workers: usize,
     concurrency: usize,
@@ -205,7 +250,12 @@ impl Run {
     }
 
     /// Runs the job and checks the books. Whatever happens, no worker is left behind.
-    async fn go(&self, mischief: Mischief) -> Result<(), DemoError> {
+    async fn go(
+        &self,
+        mischief: Mischief,
+        calm: &watch::Sender<bool>,
+        trouble: impl Future<Output = Result<Troubles, DemoError>>,
+    ) -> Result<(), DemoError> {
         self.meeting()?;
         let listen = |kind| tokio::signal::unix::signal(kind).map_err(DemoError::Signal);
         let mut interrupt = listen(SignalKind::interrupt())?;
@@ -222,7 +272,7 @@ impl Run {
             receipt?;
         }
         let mut fleet = Fleet::start(Crew {
-            store: self.url.clone(),
+            store: self.workers_url.clone(),
             namespace,
             workers: self.workers,
             concurrency: self.concurrency,
@@ -232,12 +282,20 @@ impl Run {
             biased;
             _ = interrupt.recv() => Err(DemoError::Interrupted),
             _ = terminate.recv() => Err(DemoError::Interrupted),
-            ended = self.watch(&engine, &job, &mut fleet, mischief) => ended,
+            ended = async {
+                let watch = async {
+                    let watched = self.watch(&engine, &job, &mut fleet, mischief, calm).await;
+                    calm.send_replace(true);
+                    watched
+                };
+                // Whoever makes trouble ends when all is calm, or because it cannot go on.
+                futures::future::try_join(watch, trouble).await
+            } => ended,
         };
         fleet.end().await;
-        let late = ended?;
+        let (late, troubles) = ended?;
         let audit = Books::new(engine.store().clone()).audit(&job).await?;
-        let summary = Summary::new(&audit, &fleet, self.tasks, self.seed);
+        let summary = Summary::new(&audit, &fleet, troubles, self.tasks, self.seed);
         let text = match self.json {
             true => serde_json::to_string(&summary)? + "\n",
             false => summary.show(),
@@ -258,6 +316,7 @@ impl Run {
         job: &Job,
         fleet: &mut Fleet,
         mut mischief: Mischief,
+        calm: &watch::Sender<bool>,
     ) -> Result<Option<DemoError>, DemoError> {
         let clock = engine.clock();
         let expected = job.expected().len() as u64;
@@ -282,7 +341,10 @@ impl Run {
                 }
             }
             fleet.check()?;
-            books.follow().await?;
+            match books.follow().await {
+                Err(error) if error.is_transient() => {}
+                read => read?,
+            }
             let now = clock.monotonic() - began;
             let scene = Scene {
                 now,
@@ -302,6 +364,7 @@ impl Run {
                 break Some(DemoError::Late(self.within));
             }
         };
+        calm.send_replace(true);
         tokio::select! {
             drained = fleet.drain() => drained?,
             () = clock.sleep(DRAIN_MAX) => return Ok(Some(DemoError::Late(DRAIN_MAX))),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::Troubles;
 use super::books::Audit;
 use super::fleet::Fleet;
 use crate::table::grouped;
@@ -24,6 +25,11 @@ pub(super) struct Summary {
     zombie_writes_accepted: u64,
     lost: u64,
     done_twice: u64,
+    fences_fallen: u64,
+    leases_left: u64,
+    miscounted: u64,
+    #[serde(flatten)]
+    troubles: Troubles,
     seconds: f64,
     tasks_per_second: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +39,13 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn new(audit: &Audit, fleet: &Fleet, tasks: u64, seed: Option<u64>) -> Self {
+    pub(super) fn new(
+        audit: &Audit,
+        fleet: &Fleet,
+        troubles: Troubles,
+        tasks: u64,
+        seed: Option<u64>,
+    ) -> Self {
         let of = (audit.expired_of.iter())
             .map(|(name, count)| format!("{count} of {}", name.replace('-', " ")));
         Self {
@@ -50,6 +62,10 @@ impl Summary {
             zombie_writes_accepted: audit.stale,
             lost: audit.lost,
             done_twice: audit.done_twice,
+            fences_fallen: audit.fences_fallen,
+            leases_left: audit.leases_left,
+            miscounted: audit.miscounted,
+            troubles,
             seconds: audit.seconds,
             tasks_per_second: audit.completed as f64 / audit.seconds.max(0.001),
             seed,
@@ -59,7 +75,15 @@ impl Summary {
 
     /// Whether nothing was lost, done twice, or written by who had no right to.
     pub(super) fn is_good(&self) -> bool {
-        self.lost == 0 && self.done_twice == 0 && self.zombie_writes_accepted == 0
+        let wrong = [
+            self.lost,
+            self.done_twice,
+            self.zombie_writes_accepted,
+            self.fences_fallen,
+            self.leases_left,
+            self.miscounted,
+        ];
+        wrong == [0; 6]
     }
 
     /// For people, in 80 columns.
@@ -87,8 +111,21 @@ impl Summary {
             self.zombie_writes_refused,
             "by the store, as the workers report",
         );
-        if self.zombie_writes_accepted > 0 {
-            line("zombie writes accepted", self.zombie_writes_accepted, "");
+        let troubles = &self.troubles;
+        let unusual = [
+            ("zombie writes accepted", self.zombie_writes_accepted),
+            ("fences that fell", self.fences_fallen),
+            ("leases of done tasks", self.leases_left),
+            ("counted wrong", self.miscounted),
+            ("server killed", troubles.server_killed),
+            ("all backends killed", troubles.backends_killed),
+            ("connections cut", troubles.cut),
+            ("cut within answers", troubles.cut_in_answers),
+            ("network stalled", troubles.stalled),
+            ("left half open", troubles.half_open),
+        ];
+        for (what, count) in unusual.into_iter().filter(|(_, count)| *count > 0) {
+            line(what, count, "");
         }
         line("lost", self.lost, "");
         line("done twice", self.done_twice, "");

@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll::Plimsoll;
+use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::worker::{Stats, Worker};
+use plimsoll::{Engine, Plimsoll};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -16,6 +17,9 @@ use super::{DemoError, job};
 
 /// How often a worker says what it has done.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a store may be away when a worker starts.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// One worker process of the demo.
 #[derive(Debug, Args)]
@@ -49,7 +53,7 @@ impl DemoWorker {
         let mut input = input.map_err(DemoError::Worker)?;
         let worker = self.build().await?;
         let (stopper, stats) = (worker.stopper(), worker.stats());
-        let clock = plimsoll::clock::SystemClock::new();
+        let clock = SystemClock::new();
         let work = worker.run();
         tokio::pin!(work);
         let mut told_to_end = false;
@@ -65,13 +69,27 @@ impl DemoWorker {
                     told_to_end = true;
                     stopper.drain();
                 }
-                () = plimsoll::clock::Clock::sleep(&clock, REPORT_EVERY) => say(&stats)?,
+                () = clock.sleep(REPORT_EVERY) => say(&stats)?,
+            }
+        }
+    }
+
+    /// Waits for a store that is away.
+    async fn open(&self) -> Result<Engine, DemoError> {
+        let clock = SystemClock::new();
+        let plimsoll = Plimsoll::open(&self.store)?;
+        loop {
+            match plimsoll.engine(&self.namespace).await {
+                Err(error) if error.is_transient() && clock.monotonic() < OPEN_WITHIN => {
+                    clock.sleep(REPORT_EVERY).await;
+                }
+                opened => return Ok(opened?),
             }
         }
     }
 
     async fn build(&self) -> Result<Worker, DemoError> {
-        let engine = Plimsoll::open(&self.store)?.engine(&self.namespace).await?;
+        let engine = self.open().await?;
         let worker = engine
             .worker(&self.name)
             .queue(job::QUEUE)

@@ -1,6 +1,7 @@
 //! Which PostgreSQL database to open, and how.
 
 use std::fmt;
+use std::time::Duration;
 
 use plimsoll_core::Invalid;
 use plimsoll_core::error::Problem;
@@ -9,6 +10,7 @@ use plimsoll_core::error::Problem;
 const NAME_MAX: usize = 63;
 const CONNECTIONS_MIN: usize = 2;
 const CONNECTIONS_MAX: usize = 1_000;
+const CALL_TIMEOUT_SECONDS_MAX: u64 = 3_600;
 
 /// A PostgreSQL database, as people write it. These options of a URL are ours; all others are
 /// passed on, `sslmode` and `connect_timeout` among them.
@@ -17,6 +19,7 @@ const CONNECTIONS_MAX: usize = 1_000;
 /// |---|---|
 /// | `schema=NAME` | the schema that holds everything; `plimsoll` if it is not named |
 /// | `connections=N` | so many connections at most, a third of them for writes |
+/// | `call_timeout=SECONDS` | how long an answer of the server is waited for; 30 if it is not said |
 /// | `migrate=off` | does not bring the schema up to date: `plimsoll migrate` does |
 /// | `listen=off` | polls instead of listening, as one has to behind a pooler of transactions |
 /// | `prepare=off` | prepares no statements, as one must not behind some poolers |
@@ -35,6 +38,8 @@ pub struct PostgresUrl {
     pub schema: Option<String>,
     /// So many connections at most.
     pub connections: Option<usize>,
+    /// How long an answer of the server is waited for.
+    pub call_timeout: Option<Duration>,
     /// Whether to bring the schema up to date.
     pub migrate: bool,
     /// Whether to listen for what other processes wrote.
@@ -60,6 +65,7 @@ impl PostgresUrl {
             server: address.into(),
             schema: None,
             connections: None,
+            call_timeout: None,
             migrate: true,
             listen: true,
             prepare: true,
@@ -70,6 +76,7 @@ impl PostgresUrl {
             match name {
                 "schema" => parsed.schema = Some(schema(value)?),
                 "connections" => parsed.connections = Some(connections(value)?),
+                "call_timeout" => parsed.call_timeout = Some(call_timeout(value)?),
                 "migrate" => parsed.migrate = switch("migrate=on or migrate=off", value)?,
                 "listen" => parsed.listen = switch("listen=on or listen=off", value)?,
                 "prepare" => parsed.prepare = switch("prepare=on or prepare=off", value)?,
@@ -115,6 +122,13 @@ fn connections(value: &str) -> Result<usize, Invalid> {
     count.ok_or_else(|| malformed("connections=N, from 2 to 1000"))
 }
 
+fn call_timeout(value: &str) -> Result<Duration, Invalid> {
+    let seconds = value.parse().ok();
+    let seconds = seconds.filter(|seconds| (1..=CALL_TIMEOUT_SECONDS_MAX).contains(seconds));
+    let limit = seconds.map(Duration::from_secs);
+    limit.ok_or_else(|| malformed("call_timeout=SECONDS, from 1 to 3600"))
+}
+
 impl fmt::Display for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&without_password(&self.server))?;
@@ -122,6 +136,7 @@ impl fmt::Display for PostgresUrl {
         let options = [
             self.schema.as_ref().map(|name| format!("schema={name}")),
             self.connections.map(|count| format!("connections={count}")),
+            (self.call_timeout).map(|limit| format!("call_timeout={}", limit.as_secs())),
             switched_off(self.migrate, "migrate"),
             switched_off(self.listen, "listen"),
             switched_off(self.prepare, "prepare"),
@@ -180,12 +195,13 @@ mod tests {
     #[test]
     fn our_options_are_taken_out_and_the_others_passed_on() {
         let url = parsed(
-            "postgresql://ada:s@h1,h2:5433/jobs?a=1&schema=x&listen=off&b=2&prepare=off&connections=9&migrate=off",
+            "postgresql://ada:s@h1,h2:5433/jobs?a=1&schema=x&listen=off&b=2&prepare=off&connections=9&migrate=off&call_timeout=7",
         );
         let expected = PostgresUrl {
             server: "postgresql://ada:s@h1,h2:5433/jobs?a=1&b=2".into(),
             schema: Some("x".into()),
             connections: Some(9),
+            call_timeout: Some(Duration::from_secs(7)),
             migrate: false,
             listen: false,
             prepare: false,
@@ -210,6 +226,10 @@ mod tests {
             ("postgres://ada:s@h", "postgres://ada:***@h"),
             ("postgres://h/d?password=s", "postgres://h/d?password=***"),
             ("postgres://h/d?listen=off", "postgres://h/d?listen=off"),
+            (
+                "postgres://h/d?call_timeout=7",
+                "postgres://h/d?call_timeout=7",
+            ),
         ] {
             let parsed = parsed(url);
             assert_eq!(parsed.to_string(), shown);
@@ -229,6 +249,9 @@ mod tests {
             ("connections=1", "connections=N, from 2 to 1000"),
             ("connections=1001", "connections=N, from 2 to 1000"),
             ("connections=many", "connections=N, from 2 to 1000"),
+            ("call_timeout=0", "call_timeout=SECONDS, from 1 to 3600"),
+            ("call_timeout=5s", "call_timeout=SECONDS, from 1 to 3600"),
+            ("call_timeout=3601", "call_timeout=SECONDS, from 1 to 3600"),
             ("listen", "listen=on or listen=off"),
             ("prepare=no", "prepare=on or prepare=off"),
             ("migrate=1", "migrate=on or migrate=off"),

@@ -1,0 +1,119 @@
+//! What a server refuses, and what there is too little of.
+
+use plimsoll_core::error::Applied;
+use plimsoll_core::{Error, Result, Store};
+use plimsoll_store_postgres::{Config, Postgres, migrate};
+
+use crate::server::Server;
+use crate::world::{World, assert_told, is_well, one, put, within};
+
+async fn open(config: &Config) -> Result<()> {
+    let open = Postgres::open(config.clone());
+    within(10, "open", open).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_an_unknown_database_are_named() {
+    let server = Server::start("");
+    let world = World::on(&server.url).await;
+    let mut config = world.config.clone();
+    config.server.password("wrong");
+    let words = "refuses the user or password: check the URL";
+    assert_told(open(&config).await, Applied::No, words);
+    let mut config = world.config.clone();
+    config.server.dbname("nowhere");
+    let words = "there is no such database: check the URL of the store, or create it";
+    assert_told(open(&config).await, Applied::No, words);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_missing_too_old_or_too_new_is_named() {
+    let mut world = World::shared().await;
+    let stranger = world.stranger().await;
+    let run = async |sql: &str| stranger.batch_execute(sql).await.expect(sql);
+    run("DROP SCHEMA IF EXISTS fault_schema CASCADE").await;
+    world.config.schema = "fault_schema".into();
+    assert_told(
+        open(&world.config).await,
+        Applied::No,
+        "run `plimsoll migrate`",
+    );
+    migrate(&world.config).await.expect("migrated");
+    let store = world.open().await;
+    run("DELETE FROM fault_schema.migrations WHERE version > 1").await;
+    assert_told(
+        open(&world.config).await,
+        Applied::No,
+        "run `plimsoll migrate`",
+    );
+    run("INSERT INTO fault_schema.migrations (version) VALUES (99)").await;
+    match open(&world.config).await {
+        Err(Error::Unsupported(words)) => assert!(words.contains("use a newer program")),
+        other => panic!("{other:?}"),
+    }
+    // Somebody drops it under a program that is at work.
+    run("DROP SCHEMA fault_schema CASCADE").await;
+    let answer = one(&store, put("gone")).await;
+    assert_told(answer, Applied::No, "run `plimsoll migrate`");
+    migrate(&world.config).await.expect("migrated");
+    let again = world.open().await;
+    is_well(&again).await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_free_connection_says_so_until_one_is_free() {
+    let server = Server::start("-c max_connections=10 -c superuser_reserved_connections=1");
+    let world = World::on(&server.url).await;
+    let store = world.open().await;
+    let stranger = world.stranger().await;
+    world.kill_connections(&stranger).await;
+    let mut others = Vec::new();
+    loop {
+        let server = world.config.server.clone();
+        match server
+            .connect(plimsoll_store_postgres::tokio_postgres::NoTls)
+            .await
+        {
+            Ok(one) => others.push(one),
+            Err(_) => break,
+        }
+    }
+    assert!(others.len() > 3, "{} connections", others.len());
+    // The listener may have been faster than the others, but who writes was not.
+    let answer = one(&store, put("full")).await;
+    assert_told(answer, Applied::No, "takes no more connections");
+    drop(others);
+    is_well(&store).await;
+}
+
+#[tokio::test]
+async fn own_connections_that_are_all_busy_are_named_and_used_again() {
+    let mut world = World::shared().await;
+    world.config.guests = 1;
+    let store = world.open().await;
+    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let slow = store.with_advisory_lock(1, async |_| {
+        taken.send(()).ok();
+        ended.await.ok();
+        Ok::<_, Error>(())
+    });
+    let meanwhile = async {
+        is_taken.await.expect("the lock is taken");
+        let second = store.try_with_advisory_lock(2, async |_| Ok::<_, Error>(()));
+        let answer = within(10, "an answer", second).await;
+        assert_told(
+            answer,
+            Applied::No,
+            "all 1 connections were busy for 2s: open with more",
+        );
+        // Others have connections of their own.
+        one(&store, put("beside")).await.expect("a commit");
+        store.ping().await.expect("an answer");
+        end.send(()).ok();
+    };
+    let (slow, ()) = futures::future::join(slow, meanwhile).await;
+    slow.expect("it has ended");
+    let again = store.try_with_advisory_lock(2, async |_| Ok::<_, Error>(()));
+    assert_eq!(again.await.expect("a connection"), Some(()));
+}
