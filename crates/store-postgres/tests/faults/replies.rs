@@ -7,7 +7,7 @@ use std::future::Future;
 use futures::future::join;
 use plimsoll_core::error::Applied;
 use plimsoll_core::record::integer;
-use plimsoll_core::store::{Commit, Ending, Get, Merge, Settle, Tasks, Write};
+use plimsoll_core::store::{Commit, Ending, Get, Merge, Outcome, Settle, Tasks, Write};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Name, Store};
 use plimsoll_store_postgres::tokio_postgres::Client;
@@ -188,7 +188,7 @@ async fn an_addition_whose_answer_is_lost_counts_once() {
 #[tokio::test]
 async fn what_was_committed_is_so_whatever_becomes_of_what_was_asked_with_it() {
     let lossy = Lossy::new("after").await;
-    one(&lossy.store, put("first")).await.expect("a record");
+    one(&lossy.store, put("record")).await.expect("a record");
     // Revisions for the next call are asked for together with the commit.
     let spoil = async || {
         let sql = format!(
@@ -198,12 +198,17 @@ async fn what_was_committed_is_so_whatever_becomes_of_what_was_asked_with_it() {
         lossy.stranger.batch_execute(&sql).await.expect("dropped");
     };
     let answer = lossy
-        .before_commit(one(&lossy.store, put("second")), spoil)
+        .before_commit(one(&lossy.store, put("record")), spoil)
         .await;
-    answer.expect("it was committed");
-    let keys = vec![key("second")];
+    let receipt = answer.expect("it was committed");
+    let keys = vec![key("record")];
     let found = lossy.store.get(Get { keys }).await.expect("a record");
-    assert!(found[0].is_some());
-    let answer = one(&lossy.store, put("third")).await;
+    let revision = found[0].as_ref().map(|record| record.revision);
+    let written = match &receipt.outcomes[..] {
+        [Outcome::Written { revision, .. }] => Some(*revision),
+        _ => None,
+    };
+    assert_eq!(revision, written);
+    let answer = one(&lossy.store, put("another")).await;
     assert_told(answer, Applied::No, "run `plimsoll migrate`");
 }
