@@ -264,3 +264,154 @@ impl Assumed {
         (!requests.is_empty()).then(|| Call::new(sql, params))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_core::decide::task::{Verdict, claim};
+    use plimsoll_core::decide::{Moment, Rows, batch};
+    use plimsoll_core::record::fields;
+    use plimsoll_core::store::{Commit, Write};
+    use plimsoll_core::task::{
+        AttemptError, CancelRequest, FailureKind, Lane, NewTask, Priority, Progress, Settled, Verb,
+        Waiting, WorkerId,
+    };
+    use plimsoll_core::{Incarnation, Limits, Name};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::MIN;
+
+    fn worker(n: u128) -> WorkerId {
+        WorkerId {
+            name: Name::new("worker").expect("a name"),
+            incarnation: Incarnation::from_u128(n),
+        }
+    }
+
+    /// A task that is claimed for the first time.
+    fn claimed(new: NewTask) -> Task {
+        let limits = Limits::default();
+        let moment = |revision| Moment {
+            now: NOW,
+            revision: Revision::new(revision),
+            limits: &limits,
+        };
+        let (id, mut rows) = (new.id, Rows::default());
+        rows.tasks.load(id, None);
+        let submit = [Commit::of(Write::Submit(Box::new(new)))];
+        batch(&submit, &mut rows, moment(1)).expect("all rows");
+        let task = rows.tasks.get(&id).flatten().expect("a task");
+        match claim(task, &worker(1), Duration::from_secs(30), &moment(2)) {
+            Ok(Verdict::Changed(task, _)) => *task,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn new() -> NewTask {
+        let lane = Lane::new("queue", "kind").expect("a lane");
+        NewTask::new(TaskId::from_u128(7), lane, "x")
+    }
+
+    #[test]
+    fn the_first_claim_of_a_task_is_all_there_is_of_it() {
+        let kept: [fn(&mut TaskState); 5] = [
+            |_| {},
+            |task| task.priority = Priority::new(9).expect("a priority"),
+            |task| task.runnable_at = NOW.saturating_plus(Duration::from_secs(1)),
+            |task| task.revision = Revision::new(99),
+            |task| task.lease.as_mut().expect("a lease").worker = worker(2),
+        ];
+        for change in kept {
+            let mut task = claimed(new());
+            change(&mut task.state);
+            assert!(is_plain(&task), "{task:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_of_which_there_is_more_to_say_needs_a_row() {
+        let told: [fn(&mut TaskState); 25] = [
+            |task| task.status = Status::Pending,
+            |task| task.fence = task.fence.next(),
+            |task| task.fence = Fence::ZERO,
+            |task| task.attempts = 2,
+            |task| task.failures = 1,
+            |task| task.defeats = 1,
+            |task| task.redrives = 1,
+            |task| task.lease = None,
+            |task| task.lease.as_mut().expect("a lease").deadline = Some(NOW),
+            |task| {
+                task.cancel = Some(CancelRequest {
+                    at: NOW,
+                    reason: None,
+                })
+            },
+            |task| task.settled = Some(settled()),
+            |task| task.waiting = Some(waiting()),
+            |task| task.successor = Some(TaskId::from_u128(8)),
+            |task| task.stage = Some(Name::new("stage").expect("a name")),
+            |task| task.progress = Some(Progress::default()),
+            |task| task.checkpoint = Some("here".into()),
+            |task| task.attributes = fields([("a", "b")]).expect("fields"),
+            |task| task.errors.push(error()),
+            |task| task.result = Some("result".into()),
+            |task| task.reason = Some("reason".into()),
+            |task| task.started_at = None,
+            |task| task.claimed_at = Some(NOW.saturating_plus(Duration::from_secs(1))),
+            |task| task.started_at = Some(NOW.saturating_plus(Duration::from_secs(1))),
+            |task| task.finished_at = Some(NOW),
+            |task| task.modified_at = NOW.saturating_plus(Duration::from_secs(1)),
+        ];
+        for (place, change) in told.into_iter().enumerate() {
+            let mut task = claimed(new());
+            change(&mut task.state);
+            assert!(!is_plain(&task), "{place}: {task:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_claim_adds_needs_a_row() {
+        let timed = NewTask {
+            attempt_timeout: Some(Duration::from_secs(5)),
+            ..new()
+        };
+        let staged = NewTask {
+            first_stage: Some(Name::new("stage").expect("a name")),
+            ..new()
+        };
+        assert!(!is_plain(&claimed(timed)));
+        assert!(!is_plain(&claimed(staged)));
+    }
+
+    fn settled() -> Settled {
+        Settled {
+            fence: Fence::new(1),
+            by: Incarnation::from_u128(1),
+            verb: Verb::Complete,
+            status: Status::Completed,
+            runnable_at: None,
+            worker: None,
+        }
+    }
+
+    fn waiting() -> Waiting {
+        Waiting {
+            on: TaskId::from_u128(8),
+            then_at: NOW,
+        }
+    }
+
+    fn error() -> AttemptError {
+        AttemptError {
+            fence: Fence::new(1),
+            worker: worker(1),
+            at: NOW,
+            kind: FailureKind::Error,
+            message: String::new(),
+            stage: None,
+        }
+    }
+}

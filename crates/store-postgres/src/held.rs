@@ -50,27 +50,38 @@ struct Rest {
 
 impl Held {
     /// These tasks as they were written last, as far as they are known and nobody else has them.
-    pub(crate) fn take(&self, ns: i32, ids: impl IntoIterator<Item = TaskId>) -> Taken<'_> {
-        let mut taken = Taken {
-            held: self,
-            ns,
-            tasks: BTreeMap::new(),
-        };
+    /// Those that are only `seen` come if a claim is all there is of them: nothing else would find
+    /// out how they are.
+    pub(crate) fn take(
+        &self,
+        ns: i32,
+        written: impl Iterator<Item = TaskId>,
+        seen: impl Iterator<Item = TaskId>,
+    ) -> Taken<'_> {
         let mut all = self.lock();
-        for id in ids {
+        let mut tasks = BTreeMap::new();
+        let wanted = written.map(|id| (id, true));
+        for (id, written) in wanted.chain(seen.map(|id| (id, false))) {
             let Some(holding) = all.tasks.get(&(ns, id)).cloned() else {
                 continue;
             };
-            if let Some(claim) = holding.claim {
-                all.tasks.remove(&(ns, id));
-                if let Some(rest) = all.claims.get_mut(&(ns, claim)) {
-                    rest.taken += 1;
+            match holding.claim {
+                Some(claim) => {
+                    all.tasks.remove(&(ns, id));
+                    if let Some(rest) = all.claims.get_mut(&(ns, claim)) {
+                        rest.taken += 1;
+                    }
                 }
+                None if written => {}
+                None => continue,
             }
-            taken.tasks.insert(id, holding);
+            tasks.insert(id, holding);
         }
-        drop(all);
-        taken
+        Taken {
+            held: self,
+            ns,
+            tasks,
+        }
     }
 
     /// Those of the holders' tasks that are all their claims hold, but for what somebody else has

@@ -61,12 +61,13 @@ static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
-/// Claims that may hold tasks, locked.
+/// Claims that may hold tasks, locked in the order of their requests; not by the index that has this
+/// order, for it has those that are closed, too.
 pub(crate) static HOLDERS: Sql = Sql {
     text: "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
            AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
                        WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
-           ORDER BY c.request FOR UPDATE OF c",
+           ORDER BY c.request::text FOR UPDATE OF c",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 /// What these claims hold of tasks.

@@ -13,7 +13,7 @@ use plimsoll_core::decide::{self, Moment, Rows};
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{
-    Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Renewal, Write,
+    Claim, Claimed, Commit, Exchange, Exchanged, Guard, Receipt, Renew, Renewal, Write,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
@@ -278,7 +278,20 @@ async fn one_by_one(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Don
     })
 }
 
-/// Whether a task is going to be amended by its holder, and stays claimed.
+/// The tasks that a commit only wants to be held.
+fn seen(commit: &Commit) -> impl Iterator<Item = TaskId> {
+    let logged = commit.writes.iter().filter_map(|write| match write {
+        Write::Log(log) => Some(log.holder.task),
+        _ => None,
+    });
+    let guarded = commit.guards.iter().filter_map(|guard| match guard {
+        Guard::Held(holder) => Some(holder.task),
+        _ => None,
+    });
+    logged.chain(guarded)
+}
+
+/// The task that its holder amends, and that stays claimed.
 fn amended_task(write: &Write) -> Option<TaskId> {
     match write {
         Write::Amend(amend) => Some(amend.holder.task),
@@ -302,9 +315,13 @@ impl<'a> Assumed<'a> {
             Write::Submit(new) if new.key.is_none() && new.group.is_none() => Some(new.id),
             _ => None,
         });
+        let (written, seen) = (
+            writes().filter_map(held_task),
+            commits.iter().flat_map(seen),
+        );
         Self {
             new: new.collect(),
-            held: about.held.take(about.ns, writes().filter_map(held_task)),
+            held: about.held.take(about.ns, written, seen),
         }
     }
 

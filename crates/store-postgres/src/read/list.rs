@@ -70,11 +70,11 @@ pub(crate) static CLAIMED: Sql = Sql {
          LEFT JOIN plimsoll.specs s ON t.status = $5 AND s.ns = $1 AND s.id = t.id \
          ORDER BY t.id LIMIT $4) UNION ALL SELECT ",
         live_columns!(),
-        ", t.id FROM (SELECT h.* FROM (SELECT * FROM held ORDER BY id) h \
-         JOIN plimsoll.specs s ON s.ns = $1 AND s.id = h.id AND s.lane = $2 \
-         WHERE NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = s.lane AND o.id = s.id) \
-         AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = s.lane AND o.id = s.id) \
-         LIMIT $4) t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+        ", t.id FROM (SELECT h.* FROM (SELECT * FROM held ORDER BY id) h CROSS JOIN LATERAL (\
+         SELECT FROM plimsoll.specs s WHERE s.ns = $1 AND s.id = h.id AND s.lane = $2 \
+         AND NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = $2 AND o.id = h.id) \
+         AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = $2 AND o.id = h.id) \
+         OFFSET 0) s ORDER BY h.id LIMIT $4) t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
          ORDER BY 36 LIMIT $4"
     ),
     types: BY_LANE,
