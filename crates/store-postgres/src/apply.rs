@@ -21,7 +21,7 @@ use crate::codec::{
 use crate::error::Answer;
 use crate::indexes::{Known, Moves};
 use crate::session::{Call, Param, Sql, params};
-use crate::task_row::{SpecMore, StateMore};
+use crate::task_row::{SpecMore, StateMore, settler};
 
 /// How many lines of logs go with their tasks in one transaction: others wait for it.
 const LINES_REMOVED_MAX: i64 = 10_000;
@@ -233,9 +233,9 @@ static RENEW: Sql = Sql {
 static INSERT_DONE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
-           stage, progress, result, reason, more) \
+           stage, progress, result, reason, settled_by, settled_worker, more) \
            SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-           $17, $18, $19, $20)",
+           $17, $18, $19, $20, $21, $22)",
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -255,6 +255,8 @@ static INSERT_DONE: Sql = Sql {
         Type::TEXT_ARRAY,
         Type::JSONB_ARRAY,
         Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::UUID_ARRAY,
         Type::TEXT_ARRAY,
         Type::BYTEA_ARRAY,
     ],
@@ -882,6 +884,8 @@ struct Done {
     progress: Vec<Option<Json>>,
     results: Vec<Option<Blob>>,
     reasons: Vec<Option<String>>,
+    settled_by: Vec<Option<Id>>,
+    settled_workers: Vec<Option<String>>,
     more: Vec<Option<Vec<u8>>>,
 }
 
@@ -898,6 +902,11 @@ impl Done {
             .push(task.progress.as_ref().map(Json::of).transpose()?);
         self.results.push(task.result.clone().map(Blob));
         self.reasons.push(task.reason.clone());
+        let settler = settler(task);
+        self.settled_by
+            .push(settler.as_ref().map(|by| Id(by.incarnation.as_u128())));
+        self.settled_workers
+            .push(settler.map(|by| by.name.to_string()));
         self.more.push(StateMore::stored(task)?);
         Ok(())
     }
@@ -911,6 +920,8 @@ impl Done {
             self.progress,
             self.results,
             self.reasons,
+            self.settled_by,
+            self.settled_workers,
             self.more
         ]);
         params

@@ -122,6 +122,8 @@ CREATE TABLE plimsoll.tasks_done (
     progress       jsonb,
     result         bytea,
     reason         text,
+    settled_by     uuid, -- the life of the worker that ended it, and its name
+    settled_worker text COLLATE "C",
     more           bytea,
     CHECK (started_at IS NULL OR started_at <= finished_at)
 ) PARTITION BY RANGE (finished_at);
@@ -129,7 +131,8 @@ CREATE TABLE plimsoll.tasks_done (
 CREATE TABLE plimsoll.tasks_done_other PARTITION OF plimsoll.tasks_done DEFAULT;
 
 CREATE INDEX tasks_done_by_id ON plimsoll.tasks_done (lane, id);
-CREATE INDEX tasks_done_by_age ON plimsoll.tasks_done (ns, status, removable_from, lane, id);
+-- Those that ended at the same moment are few, and sorted when they are read.
+CREATE INDEX tasks_done_by_age ON plimsoll.tasks_done (ns, status, removable_from);
 CREATE INDEX tasks_done_badly ON plimsoll.tasks_done (lane, status, id) WHERE status > 3;
 
 -- How many tasks each lane has in each status: what each transaction added, summed up now and then.
@@ -200,6 +203,15 @@ CREATE TABLE plimsoll.changes (
     changes  bytea NOT NULL,
     PRIMARY KEY (ns, position)
 );
+
+-- Where the server knows this compression, it takes a quarter of the time of the usual one.
+DO $$
+BEGIN
+    ALTER TABLE plimsoll.changes ALTER COLUMN changes SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported OR invalid_parameter_value THEN
+    NULL;
+END
+$$;
 
 -- Answers that are kept for a while, so that a call can be repeated.
 CREATE TABLE plimsoll.commits (

@@ -75,7 +75,7 @@ pub(crate) static CLAIMED: Sql = Sql {
          AND NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = $2 AND o.id = h.id) \
          AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = $2 AND o.id = h.id) \
          OFFSET 0) s ORDER BY h.id LIMIT $4) t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-         ORDER BY 36 LIMIT $4"
+         ORDER BY 38 LIMIT $4"
     ),
     types: BY_LANE,
 };
@@ -113,7 +113,7 @@ pub(crate) static KEYS: Sql = Sql {
             "true",
             ", s.place"
         ),
-        " ORDER BY 36"
+        " ORDER BY 38"
     ),
     types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
 };
