@@ -223,11 +223,13 @@ async fn two_settles_of_one_process_do_not_both_happen() {
     let world = World::<1>::new().await;
     let [store] = &world.stores;
     for _ in 0..ROUNDS {
-        let tasks = world.claimed(4).await;
-        let settle = async || write(store, tasks.iter().map(complete)).await;
+        let tasks = world.claimed(5).await;
+        // Not all of them, so that neither closes the claim, and both may lock it at once.
+        let settle = async || write(store, tasks[..4].iter().map(complete)).await;
         join(settle(), settle()).await;
+        write(store, tasks[4..].iter().map(complete)).await;
     }
-    assert_eq!(world.rows("tasks_done").await, 4 * ROUNDS as i64);
+    assert_eq!(world.rows("tasks_done").await, 5 * ROUNDS as i64);
 }
 
 #[tokio::test]
@@ -375,8 +377,15 @@ async fn a_claim_is_closed_with_its_last_task() {
     other.compact(compact.clone()).await.expect("compaction");
     assert_eq!(world.open_claims().await, 1);
     world.clock.advance(LEASE);
-    other.compact(compact).await.expect("compaction");
+    other.compact(compact.clone()).await.expect("compaction");
     assert_eq!(world.open_claims().await, 0);
+    // What is over, but still holds something, stays open until that has expired.
+    let tasks = world.claimed(1).await;
+    world.clock.advance(LEASE);
+    other.compact(compact).await.expect("compaction");
+    assert_eq!(world.open_claims().await, 1);
+    write(other, tasks.iter().map(expire)).await;
+    assert_eq!(look(other, &tasks).await[0].failures, 1);
 }
 
 #[tokio::test]
