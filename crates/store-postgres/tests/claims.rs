@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
-use plimsoll_core::clock::{ManualClock, SystemClock};
+use plimsoll_core::clock::{Clock, ManualClock, SystemClock};
 use plimsoll_core::error::Lost;
 use plimsoll_core::ids::{Ids, Jitter};
 use plimsoll_core::store::{
@@ -296,18 +296,12 @@ async fn a_renewal_beside_a_settle_prolongs_the_claim() {
     assert!(done.renewals.expect("renewals").is_ok());
     assert_eq!(world.rows("tasks").await, 0);
     let after = look(store, &tasks[1..]).await;
-    let until = world.clock_now().saturating_plus(LEASE);
+    let until = world.clock.now().saturating_plus(LEASE);
     assert!(after.iter().all(|task| {
         task.lease
             .as_ref()
             .is_some_and(|lease| lease.until == until)
     }));
-}
-
-impl<const N: usize> World<N> {
-    fn clock_now(&self) -> plimsoll_core::Timestamp {
-        plimsoll_core::clock::Clock::now(self.clock.as_ref())
-    }
 }
 
 #[tokio::test]

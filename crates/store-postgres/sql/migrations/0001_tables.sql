@@ -274,12 +274,19 @@ CROSS JOIN LATERAL (SELECT s.lane FROM plimsoll.specs s WHERE s.ns = t.ns AND s.
 WHERE NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = s.lane AND o.id = t.id)
   AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = s.lane AND o.id = t.id);
 
--- Likewise, of tasks that are in neither table. The ids are looked up in a hash, whatever the settings: `IS
--- TRUE` keeps the planner from making a join of it.
+-- Likewise, of tasks that are in neither table. Few ids are looked for in each claim as it is, many in a
+-- hash, whatever the settings: `IS TRUE` keeps the planner from making a join of it.
 CREATE FUNCTION plimsoll.taken_of(of_ns integer, ids uuid[]) RETURNS SETOF plimsoll.taken
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    requests uuid[];
 BEGIN
-    IF cardinality(ids) > 0 THEN
+    IF cardinality(ids) BETWEEN 1 AND 8 THEN
+        requests := ARRAY(SELECT request FROM plimsoll.claims
+            WHERE ns = of_ns AND until IS NOT NULL AND tasks && ids);
+        RETURN QUERY SELECT * FROM plimsoll.taken t
+            WHERE t.ns = of_ns AND t.request = ANY (requests) AND t.id = ANY (ids);
+    ELSIF cardinality(ids) > 8 THEN
         RETURN QUERY SELECT * FROM plimsoll.taken t
             WHERE t.ns = of_ns AND (t.id IN (SELECT unnest(ids))) IS TRUE;
     END IF;
