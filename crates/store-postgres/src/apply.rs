@@ -14,11 +14,14 @@ use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{GroupId, IdempotencyKey, Key, LineId, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
-use crate::codec::{At, Blob, Id, Json, encode, fields_to_json, lane_number, signed, status_code};
+use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
+use crate::codec::{
+    At, Blob, Id, Json, Place, encode, fields_to_json, lane_number, signed, status_code,
+};
 use crate::error::Answer;
 use crate::indexes::{Known, Moves};
 use crate::session::{Call, Param, Sql, params};
-use crate::task_row::{SpecMore, StateMore};
+use crate::task_row::{SpecMore, StateMore, settler};
 
 /// How many lines of logs go with their tasks in one transaction: others wait for it.
 const LINES_REMOVED_MAX: i64 = 10_000;
@@ -215,6 +218,12 @@ static DELETE_LIVE: Sql = Sql {
            SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($1))",
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8_ARRAY],
 };
+/// Tasks that were locked when they were found there.
+static DELETE_PLACES: Sql = Sql {
+    text: "WITH gone AS (DELETE FROM plimsoll.tasks WHERE ctid = ANY($1) RETURNING 1) \
+           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($1))",
+    types: &[Type::TID_ARRAY],
+};
 static RENEW: Sql = Sql {
     text: "UPDATE plimsoll.tasks t SET until = u.until FROM unnest($1, $2, $3) u(lane, id, until) \
            WHERE t.lane = u.lane AND t.id = u.id",
@@ -224,9 +233,9 @@ static RENEW: Sql = Sql {
 static INSERT_DONE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
-           stage, progress, result, reason, more) \
+           stage, progress, result, reason, settled_by, settled_worker, more) \
            SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-           $17, $18, $19, $20)",
+           $17, $18, $19, $20, $21, $22)",
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -246,6 +255,8 @@ static INSERT_DONE: Sql = Sql {
         Type::TEXT_ARRAY,
         Type::JSONB_ARRAY,
         Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::UUID_ARRAY,
         Type::TEXT_ARRAY,
         Type::BYTEA_ARRAY,
     ],
@@ -308,7 +319,14 @@ static COUNT: Sql = Sql {
 #[derive(Debug, Default)]
 pub(crate) struct Apply {
     ns: i32,
+    /// Tasks without a row of their own, and the claims to tell when they leave them, if that has to
+    /// be told.
+    rowless: BTreeMap<TaskId, Option<Id>>,
+    taken_out: (BTreeSet<Id>, Vec<Id>),
     removed: Vec<TaskId>,
+    /// When those that are removed were claimed first.
+    started: BTreeSet<Timestamp>,
+    claimed: Vec<Place>,
     delete_live: Places,
     delete_done: Places,
     update_live: (Live, Vec<i64>),
@@ -360,6 +378,27 @@ impl Apply {
         self.groups(rows.groups.into_written())
     }
 
+    /// Takes in which tasks have no row of their own, and the claims to tell when they leave them.
+    pub(crate) fn rowless(&mut self, rowless: impl IntoIterator<Item = (TaskId, Option<Id>)>) {
+        self.rowless.extend(rowless);
+    }
+
+    /// Takes in a task that leaves its row, for its claim is all there is of it.
+    pub(crate) fn claim(&mut self, place: Place, before: &Task, after: &Task) {
+        self.claimed.push(place);
+        self.count(Some(before), Some(after));
+    }
+
+    /// Whether a task had no row. If it had not, it leaves its claim.
+    fn leaves_claim(&mut self, id: TaskId) -> bool {
+        let claim = self.rowless.remove(&id);
+        if let Some(Some(claim)) = claim {
+            self.taken_out.0.insert(claim);
+            self.taken_out.1.push(id.into());
+        }
+        claim.is_some()
+    }
+
     /// Takes in a task.
     pub(crate) fn task(&mut self, before: Option<&Task>, after: Option<Arc<Task>>) -> Answer<()> {
         match (before, after) {
@@ -375,6 +414,7 @@ impl Apply {
                 self.count(before, Some(&after));
                 match before {
                     None => self.new.push(after.clone()),
+                    Some(before) if self.leaves_claim(before.id()) => {}
                     Some(before) if before.status.is_terminal() => {
                         self.delete_done.push(self.ns, before);
                     }
@@ -400,6 +440,10 @@ impl Apply {
         self.written.push((task.id(), None));
         self.count(Some(task), None);
         self.removed.push(task.id());
+        self.started.extend(task.started_at);
+        if self.leaves_claim(task.id()) {
+            return;
+        }
         match task.status.is_terminal() {
             true => self.delete_done.push(self.ns, task),
             false => self.delete_live.push(self.ns, task),
@@ -415,21 +459,35 @@ impl Apply {
         }
     }
 
-    /// Takes in leases that end at another time.
-    pub(crate) fn leases(&mut self, renewed: &[(&Task, Timestamp)]) {
-        if renewed.is_empty() {
-            return;
+    /// Takes in leases that end at another time. What has no row gets one: the others of its claim
+    /// are not prolonged with it.
+    pub(crate) fn leases(&mut self, renewed: &[(Arc<Task>, Timestamp)]) -> Answer<()> {
+        let (mut lanes, mut ids, mut untils) = (Vec::new(), Vec::new(), Vec::new());
+        for (task, until) in renewed {
+            if self.leaves_claim(task.id()) {
+                let mut task = task.clone();
+                if let Some(lease) = &mut Arc::make_mut(&mut task).lease {
+                    lease.until = *until;
+                }
+                self.insert_live.push(self.ns, &task)?;
+                self.written.push((task.id(), Some(task)));
+            } else {
+                lanes.push(lane_number(self.ns, &task.spec.lane));
+                ids.push(Id::from(task.id()));
+                untils.push(At(*until));
+            }
         }
-        let lanes: Vec<_> = (renewed.iter())
-            .map(|(task, _)| lane_number(self.ns, &task.spec.lane))
-            .collect();
-        let ids: Vec<_> = renewed
-            .iter()
-            .map(|(task, _)| Id::from(task.id()))
-            .collect();
-        let until: Vec<_> = renewed.iter().map(|(_, until)| At(*until)).collect();
+        if !ids.is_empty() {
+            self.others
+                .push(Call::new(&RENEW, params![lanes, ids, untils]));
+        }
+        Ok(())
+    }
+
+    /// Takes in claims whose leases end at another time.
+    pub(crate) fn prolong(&mut self, claims: Vec<Id>, until: Timestamp) {
         self.others
-            .push(Call::new(&RENEW, params![lanes, ids, until]));
+            .push(Call::new(&PROLONG, params![self.ns, claims, At(until)]));
     }
 
     /// Takes in lines of logs. Of several with the same id, the first one counts.
@@ -579,10 +637,23 @@ impl Apply {
     pub(crate) fn calls(self) -> Answer<Vec<Call>> {
         let ns = self.ns;
         let mut calls = Vec::new();
+        let (claims, tasks) = self.taken_out;
+        if !claims.is_empty() {
+            let claims: Vec<Id> = claims.into_iter().collect();
+            calls.push(Call::new(&TAKE_OUT, params![ns, claims, tasks]));
+        }
+        if !self.claimed.is_empty() {
+            calls.push(Call::new(&DELETE_PLACES, params![self.claimed]));
+        }
         calls.extend(self.delete_live.call(&DELETE_LIVE));
         calls.extend(self.delete_done.call(&DELETE_DONE));
         if !self.removed.is_empty() {
             let ids: Vec<_> = self.removed.iter().map(|id| Id::from(*id)).collect();
+            let started: Vec<_> = self.started.into_iter().map(At).collect();
+            if !started.is_empty() {
+                let params = params![ns, ids.clone(), started];
+                calls.push(Call::new(&TAKE_OUT_REMOVED, params));
+            }
             calls.push(Call::new(&DELETE_SPECS, params![ns, ids.clone()]));
             calls.push(Call::new(
                 &DELETE_LOGS,
@@ -813,6 +884,8 @@ struct Done {
     progress: Vec<Option<Json>>,
     results: Vec<Option<Blob>>,
     reasons: Vec<Option<String>>,
+    settled_by: Vec<Option<Id>>,
+    settled_workers: Vec<Option<String>>,
     more: Vec<Option<Vec<u8>>>,
 }
 
@@ -829,6 +902,11 @@ impl Done {
             .push(task.progress.as_ref().map(Json::of).transpose()?);
         self.results.push(task.result.clone().map(Blob));
         self.reasons.push(task.reason.clone());
+        let settler = settler(task);
+        self.settled_by
+            .push(settler.as_ref().map(|by| Id(by.incarnation.as_u128())));
+        self.settled_workers
+            .push(settler.map(|by| by.name.to_string()));
         self.more.push(StateMore::stored(task)?);
         Ok(())
     }
@@ -842,6 +920,8 @@ impl Done {
             self.progress,
             self.results,
             self.reasons,
+            self.settled_by,
+            self.settled_workers,
             self.more
         ]);
         params

@@ -1,11 +1,11 @@
 //! Selects and takes tasks, and prolongs leases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::change::{Change, TaskChange};
 use plimsoll_core::decide::task::Verdict;
-use plimsoll_core::decide::{Moment, Rows, task};
+use plimsoll_core::decide::{Moment, RowId, task};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{Claim, Claimed, Pick, Renew, Renewal};
 use plimsoll_core::task::{Holder, Lane, Task};
@@ -14,32 +14,23 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::apply::Apply;
-use crate::codec::{At, Id, column, lane_number, signed, unsigned};
+use crate::claims::{is_plain, remember};
+use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
-use crate::load::{LIVE_TASKS, ids};
+use crate::load::{Loaded, Wanted};
 use crate::session::{Call, Session, Sql, params};
-use crate::task_row::{live_columns, task_from};
+use crate::task_row::{TASK_COLUMNS, live_columns, task_from};
 
 static REMEMBERED: Sql = Sql {
-    text: "SELECT tasks, fences FROM plimsoll.claims WHERE ns = $1 AND request = $2",
+    text: "SELECT tasks, coalesce(fences, array_fill(1::bigint, ARRAY[cardinality(tasks)])) FROM plimsoll.claims WHERE ns = $1 AND request = $2",
     types: &[Type::INT4, Type::UUID],
 };
-static REMEMBER: Sql = Sql {
-    text: "INSERT INTO plimsoll.claims VALUES ($1, $2, $3, $4, $5)",
-    types: &[
-        Type::INT4,
-        Type::UUID,
-        Type::TIMESTAMPTZ,
-        Type::UUID_ARRAY,
-        Type::INT8_ARRAY,
-    ],
-};
-/// The next tasks of one lane that nobody else is taking.
+/// The next tasks of one lane that nobody else is taking, and where they are.
 static NEXT_OF_LANE: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
-        " FROM (SELECT * FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
+        ", t.place FROM (SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
                 ORDER BY priority DESC, runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t \
           JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
           ORDER BY t.priority DESC, t.runnable_at, t.id"
@@ -51,7 +42,7 @@ static NEXT_OF_LANES: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
-        " FROM (SELECT t.* FROM \
+        ", t.place FROM (SELECT t.*, t.ctid AS place FROM \
                 (SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
                  (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
                   WHERE w.lane = l.lane AND w.status = 1 \
@@ -83,6 +74,8 @@ pub(crate) struct Taken {
     pub(crate) claimed: Claimed,
     pub(crate) changes: Vec<Change>,
     pub(crate) remember: Option<Call>,
+    /// Those of which the claim is all there is.
+    pub(crate) plain: Vec<Arc<Task>>,
     /// It found less than it asked for, and there is something in the inbox.
     pub(crate) look_into_inbox: bool,
 }
@@ -104,30 +97,31 @@ pub(crate) async fn claim(
         },
         changes: Vec::new(),
         remember: None,
+        plain: Vec::new(),
         look_into_inbox: false,
     };
     match &claim.pick {
         Pick::Ids(wanted) => {
-            let found = by_ids(session, ns, wanted, before).await?;
-            moment.above(session, &found).await?;
+            let found = by_ids(session, ns, wanted, before, apply).await?;
+            moment.above(session, found.values().flatten()).await?;
             for id in wanted {
                 match found.get(id) {
                     None => taken.refused(*id, NotFound::Task(*id).into()),
                     Some(Err(what)) => taken.refused(*id, Error::Corrupt(what.clone().into())),
-                    Some(Ok(task)) => taken.take(task, claim, &moment.moment, apply)?,
+                    Some(Ok(task)) => taken.take(task, None, claim, &moment.moment, apply)?,
                 }
             }
         }
         Pick::Next { lanes, limit } => {
             let found = next(session, ns, claim, (lanes, *limit), before).await?;
             if let Some(remembered) = found.remembered {
-                taken.claimed.tasks = still_held(session, ns, remembered, claim).await?;
+                taken.claimed.tasks = still_held(session, ns, remembered, claim, apply).await?;
                 return Ok(taken);
             }
-            let tasks = found.tasks.iter().map(|task| (task.id(), Ok(task.clone())));
-            moment.above(session, &tasks.collect()).await?;
-            for task in &found.tasks {
-                taken.take(task, claim, &moment.moment, apply)?;
+            let tasks = found.tasks.iter().map(|(task, _)| task);
+            moment.above(session, tasks).await?;
+            for (task, place) in &found.tasks {
+                taken.take(task, Some(*place), claim, &moment.moment, apply)?;
             }
             taken.claimed.refused = found.refused;
             if taken.claimed.tasks.len() < *limit {
@@ -135,7 +129,8 @@ pub(crate) async fn claim(
                 taken.look_into_inbox = found.inbox;
             }
             if !taken.changes.is_empty() {
-                taken.remember = Some(remember(ns, claim, &taken.claimed.tasks, moment.moment.now));
+                let moment = (moment.moment.now, moment.moment.revision);
+                taken.remember = Some(remember(ns, claim, &taken.claimed.tasks, moment));
             }
         }
     }
@@ -147,9 +142,11 @@ impl Taken {
         self.claimed.refused.push((id, error));
     }
 
+    /// Takes a task. If it was found in line, it is known where its row is.
     fn take(
         &mut self,
         before: &Arc<Task>,
+        place: Option<Place>,
         claim: &Claim,
         moment: &Moment<'_>,
         apply: &mut Apply,
@@ -161,7 +158,14 @@ impl Taken {
                 self.changes
                     .push(Change::Task(TaskChange::new(&after, event)));
                 self.claimed.tasks.push(after.as_ref().clone());
-                apply.task(Some(before), Some(after.into()))?;
+                let after: Arc<Task> = after.into();
+                match place.filter(|_| is_plain(&after)) {
+                    Some(place) => {
+                        apply.claim(place, before, &after);
+                        self.plain.push(after);
+                    }
+                    None => apply.task(Some(before), Some(after))?,
+                }
             }
         }
         Ok(())
@@ -177,9 +181,9 @@ impl Revised<'_> {
     async fn above(
         &mut self,
         session: &mut Session,
-        tasks: &BTreeMap<TaskId, Result<Arc<Task>, String>>,
+        tasks: impl Iterator<Item = &Arc<Task>>,
     ) -> Answer<()> {
-        let newest = tasks.values().flatten().map(|task| task.revision).max();
+        let newest = tasks.map(|task| task.revision).max();
         if newest.is_some_and(|newest| newest >= self.moment.revision) {
             self.moment.revision = Revision::new(session.fresh_revisions().await?);
         }
@@ -188,35 +192,23 @@ impl Revised<'_> {
 }
 
 /// Tasks by id, locked, each as it is or why it cannot be read. What has ended is there, too.
+/// `apply` hears which of them have no row of their own.
 async fn by_ids(
     session: &mut Session,
     ns: i32,
     wanted: &[TaskId],
     before: Vec<Call>,
+    apply: &mut Apply,
 ) -> Answer<BTreeMap<TaskId, Result<Arc<Task>, String>>> {
-    let mut sorted = wanted.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
+    let wanted: BTreeSet<TaskId> = wanted.iter().copied().collect();
     let mut found = BTreeMap::new();
-    let mut rows = Rows::default();
-    match load(session, ns, &sorted, before, &mut rows).await {
-        Ok(()) => {
-            for id in sorted {
-                if let Some(Some(task)) = rows.tasks.get(&id) {
-                    found.insert(id, Ok(task.clone()));
-                }
-            }
-        }
+    match load(session, ns, &wanted, before, apply).await {
+        Ok(tasks) => found.extend(tasks.into_iter().map(|task| (task.id(), Ok(task)))),
         // One that cannot be read does not keep the others from being taken.
         Err(Fault::Corrupt(_)) => {
-            for id in sorted {
-                let mut rows = Rows::default();
-                match load(session, ns, &[id], Vec::new(), &mut rows).await {
-                    Ok(()) => {
-                        if let Some(Some(task)) = rows.tasks.get(&id) {
-                            found.insert(id, Ok(task.clone()));
-                        }
-                    }
+            for id in wanted {
+                match load(session, ns, &BTreeSet::from([id]), Vec::new(), apply).await {
+                    Ok(tasks) => found.extend(tasks.into_iter().map(|task| (id, Ok(task)))),
                     Err(Fault::Corrupt(what)) => drop(found.insert(id, Err(what))),
                     Err(fault) => return Err(fault),
                 }
@@ -230,25 +222,24 @@ async fn by_ids(
 async fn load(
     session: &mut Session,
     ns: i32,
-    wanted: &[TaskId],
+    wanted: &BTreeSet<TaskId>,
     before: Vec<Call>,
-    rows: &mut Rows,
-) -> Answer<()> {
-    let mut newest = Revision::ZERO;
-    let wanted = wanted
-        .iter()
-        .map(|id| plimsoll_core::decide::RowId::Task(*id));
-    let wanted = crate::load::Wanted::of(wanted.collect());
-    wanted
-        .load(session, ns, before, rows, &mut newest)
-        .await
-        .map(drop)
+    apply: &mut Apply,
+) -> Answer<Vec<Arc<Task>>> {
+    let mut loaded = Loaded::default();
+    let rows = Wanted::of(wanted.iter().map(|id| RowId::Task(*id)).collect());
+    rows.load(session, ns, before, &mut loaded).await?;
+    let rowless = loaded.rowless.into_iter();
+    apply.rowless(rowless.map(|(task, claim)| (task, Some(claim))));
+    let tasks = wanted.iter().filter_map(|id| loaded.rows.tasks.get(id)?);
+    Ok(tasks.cloned().collect())
 }
 
 /// What is next in line.
 struct Next {
     remembered: Option<Vec<(TaskId, Fence)>>,
-    tasks: Vec<Arc<Task>>,
+    /// And where their rows are.
+    tasks: Vec<(Arc<Task>, Place)>,
     refused: Vec<(TaskId, Error)>,
     next_due: Option<Timestamp>,
     /// There is something in the inbox.
@@ -286,7 +277,7 @@ async fn next(
         (tasks, refused) = (Vec::new(), Vec::new());
         for row in &found {
             match task_from(row) {
-                Ok(task) => tasks.push(Arc::new(task)),
+                Ok(task) => tasks.push((Arc::new(task), column(row, TASK_COLUMNS)?)),
                 Err(Fault::Corrupt(what)) => {
                     refused.push((column::<Id>(row, 0)?.task(), Error::Corrupt(what.into())));
                 }
@@ -340,86 +331,77 @@ fn remembered_from(row: &Row) -> Answer<Vec<(TaskId, Fence)>> {
         .collect()
 }
 
-fn remember(ns: i32, claim: &Claim, tasks: &[Task], now: Timestamp) -> Call {
-    let ids: Vec<_> = tasks.iter().map(|task| Id::from(task.id())).collect();
-    let fences: Vec<_> = tasks.iter().map(|task| signed(task.fence.get())).collect();
-    let request = Id(claim.request.as_u128());
-    Call::new(&REMEMBER, params![ns, request, At(now), ids, fences])
-}
-
 /// What a claim that was applied before still holds, in the order it was taken.
 async fn still_held(
     session: &mut Session,
     ns: i32,
     taken: Vec<(TaskId, Fence)>,
     claim: &Claim,
+    apply: &mut Apply,
 ) -> Answer<Vec<Task>> {
     let wanted: Vec<TaskId> = taken.iter().map(|(id, _)| *id).collect();
-    let found = live(session, ns, &wanted, Vec::new()).await?;
+    let found = by_ids(session, ns, &wanted, Vec::new(), apply).await?;
     let held = taken.into_iter().filter_map(|(task, fence)| {
         let holder = Holder {
             task,
             worker: claim.worker.clone(),
             fence,
         };
-        let found = found.get(&task)?;
-        (found.holder() == Some(holder)).then(|| found.clone())
+        let found = readable(found.get(&task)?)?;
+        (found.holder() == Some(holder)).then(|| found.as_ref().clone())
     });
     Ok(held.collect())
 }
 
-/// Tasks that have not ended and can be read, locked.
-async fn live(
-    session: &mut Session,
-    ns: i32,
-    wanted: &[TaskId],
-    mut calls: Vec<Call>,
-) -> Answer<BTreeMap<TaskId, Task>> {
-    calls.push(Call::new(&LIVE_TASKS, params![ns, ids(wanted)]));
-    let found = session.run(&calls).await?.pop().unwrap_or_default();
-    let mut tasks = BTreeMap::new();
-    for row in &found {
-        match task_from(row) {
-            Ok(task) => drop(tasks.insert(task.id(), task)),
-            Err(Fault::Corrupt(what)) => tracing::warn!(what, "a task cannot be read"),
-            Err(fault) => return Err(fault),
+fn readable(task: &Result<Arc<Task>, String>) -> Option<&Arc<Task>> {
+    match task {
+        Ok(task) => Some(task),
+        Err(what) => {
+            tracing::warn!(what, "a task cannot be read");
+            None
         }
     }
-    Ok(tasks)
 }
 
-/// Prolongs leases, as they are in the transaction after `before` was sent.
+/// Prolongs leases. Claims that are `prolonged` are locked, and hold nothing else but their tasks.
+/// The others are as they are in the transaction after `calls`, which are sent if that is needed.
 pub(crate) async fn renew(
     session: &mut Session,
     ns: i32,
     renew: &Renew,
     now: Timestamp,
-    before: Vec<Call>,
+    prolonged: &BTreeMap<Id, Vec<Arc<Task>>>,
+    calls: &mut Vec<Call>,
     apply: &mut Apply,
 ) -> Answer<Vec<Renewal>> {
-    let mut wanted: Vec<TaskId> = renew.holders.iter().map(|holder| holder.task).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let tasks = by_ids(session, ns, &wanted, before).await?;
+    let whole: BTreeMap<TaskId, &Arc<Task>> = (prolonged.values().flatten())
+        .map(|task| (task.id(), task))
+        .collect();
+    let others = renew.holders.iter().map(|holder| holder.task);
+    let others: Vec<TaskId> = others.filter(|id| !whole.contains_key(id)).collect();
+    let tasks = match others.is_empty() {
+        true => BTreeMap::new(),
+        false => by_ids(session, ns, &others, std::mem::take(calls), apply).await?,
+    };
     let (mut renewals, mut renewed) = (Vec::new(), BTreeMap::new());
     for holder in &renew.holders {
-        let task = match tasks.get(&holder.task) {
-            Some(Ok(task)) => Some(task.as_ref()),
-            Some(Err(what)) => {
-                tracing::warn!(what, "a task cannot be read");
-                None
-            }
-            None => None,
-        };
-        let renewal = task::renew(task, holder, renew.lease, now);
+        let known = whole.get(&holder.task).copied();
+        let task = known.or_else(|| readable(tasks.get(&holder.task)?));
+        let renewal = task::renew(task.map(AsRef::as_ref), holder, renew.lease, now);
         if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
             && let Some(task) = task
+            && known.is_none()
         {
-            renewed.insert(task.id(), (task, *until));
+            renewed.insert(task.id(), (task.clone(), *until));
         }
         renewals.push(renewal);
     }
     let renewed: Vec<_> = renewed.into_values().collect();
-    apply.leases(&renewed);
+    apply.leases(&renewed)?;
+    if !prolonged.is_empty() {
+        // None of these tasks has a deadline.
+        let claims = prolonged.keys().copied().collect();
+        apply.prolong(claims, now.saturating_plus(renew.lease));
+    }
     Ok(renewals)
 }

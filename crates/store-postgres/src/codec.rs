@@ -49,7 +49,7 @@ impl<'a> FromSql<'a> for At {
 }
 
 /// A 128-bit id in a `uuid`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(pub(crate) u128);
 
 impl Id {
@@ -84,6 +84,33 @@ impl<'a> FromSql<'a> for Id {
 
     fn accepts(of: &Type) -> bool {
         *of == Type::UUID
+    }
+}
+
+/// Where a row is in its table: a `tid`. It says nothing to us but that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place([u8; 6]);
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Trouble> {
+        out.put_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::TID
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Trouble> {
+        Ok(Self(raw.try_into()?))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::TID
     }
 }
 

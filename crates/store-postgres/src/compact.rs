@@ -60,6 +60,9 @@ pub(crate) static DELETE_KEYS: Sql = Sql {
 /// how many.
 macro_rules! removal {
     ($table:literal, $at:literal) => {
+        removal!($table, $at, $at)
+    };
+    ($table:literal, $old:literal, $at:literal) => {
         Sql {
             text: concat!(
                 "WITH gone AS (DELETE FROM ",
@@ -67,7 +70,7 @@ macro_rules! removal {
                 " WHERE ctid = ANY(ARRAY(SELECT ctid FROM ",
                 $table,
                 " WHERE ns = $1 AND ",
-                $at,
+                $old,
                 " <= $2 ORDER BY ",
                 $at,
                 " LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING 1) SELECT count(*) FROM gone"
@@ -112,8 +115,17 @@ pub(crate) static COMMITS: Aged = Aged {
     rest: rest!("plimsoll.commits", "at"),
 };
 pub(crate) static CLAIMS: Aged = Aged {
-    removal: removal!("plimsoll.claims", "at"),
-    rest: rest!("plimsoll.claims", "at"),
+    removal: removal!("plimsoll.claims", "until IS NULL AND at", "at"),
+    rest: rest!("plimsoll.claims", "until IS NULL AND at"),
+};
+/// Closes claims whose leases are over and of which nothing is left: those whose process did not
+/// see that. Inputs: namespace, now, how many.
+pub(crate) static CLOSE_OVER: Sql = Sql {
+    text: "UPDATE plimsoll.claims SET until = NULL WHERE ctid = ANY(ARRAY(\
+           SELECT c.ctid FROM plimsoll.claims c WHERE c.ns = $1 AND c.until <= $2 \
+           AND NOT EXISTS (SELECT FROM plimsoll.held h WHERE h.ns = $1 AND h.request = c.request) \
+           ORDER BY c.until LIMIT $3 FOR UPDATE OF c SKIP LOCKED))",
+    types: OLD,
 };
 
 /// One process at a time removes history.
@@ -213,6 +225,8 @@ async fn compact_all(
         let cutoff = now.saturating_minus(age);
         done.lines += remove_old(session, &LINES, ns, cutoff, compact.limit, &mut done).await?;
     }
+    let over = Call::new(&CLOSE_OVER, params![ns, At(now), compact.limit as i64]);
+    session.run(&[over]).await?;
     let cutoff = now.saturating_minus(MEMORY + TICK);
     for table in [&COMMITS, &CLAIMS] {
         done.remembered += remove_old(session, table, ns, cutoff, compact.limit, &mut done).await?;

@@ -1,12 +1,17 @@
 //! Tasks that this process holds, as it has written them.
 //!
-//! Whoever settles such a task need not read it: writing it finds out if it is still the same.
+//! Whoever settles such a task need not read it. If it has a row of its own, writing it finds out
+//! if it is still the same. If its claim is all there is of it, locking the claim finds out, but
+//! nobody could tell two writers of this process apart: so one at a time gets it from here, and
+//! others read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_core::task::{Status, Task};
+use plimsoll_core::task::{Holder, Status, Task};
 use plimsoll_core::{TaskId, Timestamp};
+
+use crate::codec::Id;
 
 /// How many are kept. Beyond, all are forgotten: they are read again when they are needed.
 const HELD_MAX: usize = 100_000;
@@ -14,40 +19,146 @@ const HELD_MAX: usize = 100_000;
 /// Tasks that this process holds.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
     /// By namespace and id.
-    tasks: Mutex<HashMap<(i32, TaskId), Arc<Task>>>,
+    tasks: HashMap<(i32, TaskId), Holding>,
+    /// By namespace and request.
+    claims: HashMap<(i32, Id), Rest>,
+    /// Claims of which nothing is left, by namespace.
+    spent: HashMap<i32, Vec<Id>>,
+}
+
+/// A task.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) task: Arc<Task>,
+    /// The claim that is all there is of it.
+    pub(crate) claim: Option<Id>,
+}
+
+/// How many tasks a claim still holds. One that was forgotten here counts, too.
+#[derive(Debug)]
+struct Rest {
+    left: usize,
+    /// How many of these somebody has taken from here.
+    taken: usize,
 }
 
 impl Held {
-    /// The task as it was written last.
-    pub(crate) fn get(&self, ns: i32, id: TaskId) -> Option<Arc<Task>> {
-        self.lock().get(&(ns, id)).cloned()
+    /// These tasks as they were written last, as far as they are known and nobody else has them.
+    /// Those that are only `seen` come if a claim is all there is of them: nothing else would find
+    /// out how they are.
+    pub(crate) fn take(
+        &self,
+        ns: i32,
+        written: impl Iterator<Item = TaskId>,
+        seen: impl Iterator<Item = TaskId>,
+    ) -> Taken<'_> {
+        let mut all = self.lock();
+        let mut tasks = BTreeMap::new();
+        let wanted = written.map(|id| (id, true));
+        for (id, written) in wanted.chain(seen.map(|id| (id, false))) {
+            let Some(holding) = all.tasks.get(&(ns, id)).cloned() else {
+                continue;
+            };
+            match holding.claim {
+                Some(claim) => {
+                    all.tasks.remove(&(ns, id));
+                    if let Some(rest) = all.claims.get_mut(&(ns, claim)) {
+                        rest.taken += 1;
+                    }
+                }
+                None if written => {}
+                None => continue,
+            }
+            tasks.insert(id, holding);
+        }
+        Taken {
+            held: self,
+            ns,
+            tasks,
+        }
     }
 
-    /// Takes in what was committed: tasks that are claimed are kept, others are not.
+    /// Those of the holders' tasks that are all their claims hold, but for what somebody else has
+    /// taken to write it, by claim.
+    pub(crate) fn whole(
+        &self,
+        ns: i32,
+        holders: impl IntoIterator<Item = Holder>,
+    ) -> BTreeMap<Id, Vec<Arc<Task>>> {
+        let all = self.lock();
+        let mut claims: BTreeMap<Id, BTreeMap<TaskId, Arc<Task>>> = BTreeMap::new();
+        for holder in holders {
+            let holding = all.tasks.get(&(ns, holder.task));
+            if let Some(holding) = holding
+                && let Some(claim) = holding.claim
+                && holding.task.holder().as_ref() == Some(&holder)
+            {
+                let tasks = claims.entry(claim).or_default();
+                tasks.insert(holder.task, holding.task.clone());
+            }
+        }
+        claims.retain(|claim, tasks| {
+            let rest = all.claims.get(&(ns, *claim));
+            rest.is_some_and(|rest| rest.left == rest.taken + tasks.len())
+        });
+        let tasks = |tasks: BTreeMap<_, _>| tasks.into_values().collect();
+        (claims.into_iter())
+            .map(|(claim, of)| (claim, tasks(of)))
+            .collect()
+    }
+
+    /// Claims of which nothing is left, to be closed. They are told once.
+    pub(crate) fn spent(&self, ns: i32) -> Vec<Id> {
+        self.lock().spent.remove(&ns).unwrap_or_default()
+    }
+
+    /// Takes in what was committed: tasks that are claimed have a row now and are kept, others are
+    /// not.
     pub(crate) fn committed(
         &self,
         ns: i32,
         written: impl IntoIterator<Item = (TaskId, Option<Arc<Task>>)>,
     ) {
-        let mut tasks = self.lock();
+        let mut all = self.lock();
         for (id, task) in written {
-            match task.filter(|task| task.status == Status::Claimed) {
-                Some(task) => drop(tasks.insert((ns, id), task)),
-                None => drop(tasks.remove(&(ns, id))),
+            let before = match task.filter(|task| task.status == Status::Claimed) {
+                Some(task) => all.tasks.insert((ns, id), Holding { task, claim: None }),
+                None => all.tasks.remove(&(ns, id)),
+            };
+            if let Some(claim) = before.and_then(|before| before.claim) {
+                all.leave(ns, claim, 1);
             }
         }
-        if tasks.len() > HELD_MAX {
-            tasks.clear();
+        all.bound();
+    }
+
+    /// Takes in tasks of which this claim is all there is.
+    pub(crate) fn claimed(&self, ns: i32, claim: Id, tasks: Vec<Arc<Task>>) {
+        let mut all = self.lock();
+        let rest = Rest {
+            left: tasks.len(),
+            taken: 0,
+        };
+        all.claims.insert((ns, claim), rest);
+        for task in tasks {
+            let claim = Some(claim);
+            all.tasks.insert((ns, task.id()), Holding { task, claim });
         }
+        all.bound();
     }
 
     /// Takes in leases that end at another time.
     pub(crate) fn renewed(&self, ns: i32, renewed: impl IntoIterator<Item = (TaskId, Timestamp)>) {
-        let mut tasks = self.lock();
+        let mut all = self.lock();
         for (id, until) in renewed {
-            if let Some(task) = tasks.get_mut(&(ns, id))
-                && let Some(lease) = &mut Arc::make_mut(task).lease
+            if let Some(holding) = all.tasks.get_mut(&(ns, id))
+                && let Some(lease) = &mut Arc::make_mut(&mut holding.task).lease
             {
                 lease.until = until;
             }
@@ -56,13 +167,95 @@ impl Held {
 
     /// Forgets tasks of which it is not known how they are.
     pub(crate) fn forget(&self, ns: i32, ids: impl IntoIterator<Item = TaskId>) {
-        let mut tasks = self.lock();
+        let mut all = self.lock();
         for id in ids {
-            tasks.remove(&(ns, id));
+            all.tasks.remove(&(ns, id));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(i32, TaskId), Arc<Task>>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    /// So many tasks have left a claim.
+    fn leave(&mut self, ns: i32, claim: Id, tasks: usize) {
+        let Some(rest) = self.claims.get_mut(&(ns, claim)) else {
+            return;
+        };
+        rest.left = rest.left.saturating_sub(tasks);
+        if rest.left == 0 {
+            self.claims.remove(&(ns, claim));
+            self.spent.entry(ns).or_default().push(claim);
+        }
+    }
+
+    fn bound(&mut self) {
+        if self.tasks.len().max(self.claims.len()) > HELD_MAX {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Tasks that one writer has. If it gives up, those without a row are forgotten: nobody knows how
+/// they are.
+#[derive(Debug)]
+pub(crate) struct Taken<'a> {
+    held: &'a Held,
+    ns: i32,
+    pub(crate) tasks: BTreeMap<TaskId, Holding>,
+}
+
+impl Taken<'_> {
+    /// Those of which a claim is all there is, and the claim.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = (&Arc<Task>, Id)> {
+        (self.tasks.values()).filter_map(|holding| Some((&holding.task, holding.claim?)))
+    }
+
+    /// The claims of which nothing is left if the tasks that `leaves` names leave them.
+    pub(crate) fn last(&self, leaves: impl Fn(TaskId) -> bool) -> Vec<Id> {
+        let mut leaving: BTreeMap<Id, usize> = BTreeMap::new();
+        for (_, claim) in self.claims().filter(|(task, _)| leaves(task.id())) {
+            *leaving.entry(claim).or_default() += 1;
+        }
+        let all = self.held.lock();
+        let is_last = |claim: &Id, tasks: usize| {
+            let rest = all.claims.get(&(self.ns, *claim));
+            rest.is_some_and(|rest| rest.left == tasks)
+        };
+        (leaving.into_iter())
+            .filter_map(|(claim, tasks)| is_last(&claim, tasks).then_some(claim))
+            .collect()
+    }
+
+    /// It was committed. What `leaves` names has left its claim, the rest is given back; `closed`
+    /// are claims that were closed with it.
+    pub(crate) fn committed(mut self, leaves: impl Fn(TaskId) -> bool, closed: &[Id]) {
+        let mut all = self.held.lock();
+        for claim in closed {
+            all.claims.remove(&(self.ns, *claim));
+        }
+        for (id, holding) in std::mem::take(&mut self.tasks) {
+            let Some(claim) = holding.claim else { continue };
+            if let Some(rest) = all.claims.get_mut(&(self.ns, claim)) {
+                rest.taken = rest.taken.saturating_sub(1);
+            }
+            match leaves(id) {
+                true => all.leave(self.ns, claim, 1),
+                false => drop(all.tasks.insert((self.ns, id), holding)),
+            }
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut all = self.held.lock();
+        for (_, claim) in self.claims() {
+            if let Some(rest) = all.claims.get_mut(&(self.ns, claim)) {
+                rest.taken = rest.taken.saturating_sub(1);
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@
 mod advisory;
 mod apply;
 mod claim;
+mod claims;
 mod clerk;
 mod clock;
 mod codec;

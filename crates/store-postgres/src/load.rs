@@ -5,13 +5,14 @@
 //! it. Other rows that do not exist need no lock: whoever creates one of the same key fails at its
 //! primary key, and is decided again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::decide::{RowId, Rows};
 use plimsoll_core::group::Group;
 use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::store::Receipt;
+use plimsoll_core::task::Task;
 use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Position, Revision, TaskId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -20,7 +21,7 @@ use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::record_row::{record_columns, record_from};
 use crate::session::{Call, REVISIONS, Session, Sql, params};
-use crate::task_row::{done_columns, live_columns, task_from};
+use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
 
 static RECORDS: Sql = Sql {
     text: concat!(
@@ -38,7 +39,7 @@ static KEYS: Sql = Sql {
     text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-pub(crate) static LIVE_TASKS: Sql = Sql {
+static LIVE_TASKS: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
@@ -60,6 +61,26 @@ static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
+/// Claims that may hold tasks, locked in the order of their requests; not by the index that has this
+/// order, for it has those that are closed, too.
+pub(crate) static HOLDERS: Sql = Sql {
+    text: "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
+           AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
+                       WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
+           ORDER BY c.request::text FOR UPDATE OF c",
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
+/// What these claims hold of tasks.
+pub(crate) static HELD_TASKS: Sql = Sql {
+    text: concat!(
+        "WITH held AS MATERIALIZED (\
+         SELECT * FROM plimsoll.held WHERE ns = $1 AND request = ANY($3)) SELECT ",
+        live_columns!(),
+        ", t.request FROM held t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+         WHERE t.id = ANY($2)"
+    ),
+    types: &[Type::INT4, Type::UUID_ARRAY, Type::UUID_ARRAY],
+};
 static GROUPS: Sql = Sql {
     text: "SELECT id, body FROM plimsoll.groups WHERE ns = $1 AND id = ANY($2) ORDER BY id FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
@@ -68,6 +89,33 @@ static COMMITS: Sql = Sql {
     text: "SELECT id, receipt, position FROM plimsoll.commits WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
+
+/// Rows that were locked and read.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) rows: Rows,
+    /// The newest revision among them.
+    pub(crate) newest: Revision,
+    /// Tasks without a row of their own, and the requests of their claims.
+    pub(crate) rowless: BTreeMap<TaskId, Id>,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self {
+            rows: Rows::default(),
+            newest: Revision::ZERO,
+            rowless: BTreeMap::new(),
+        }
+    }
+}
+
+impl Loaded {
+    fn task(&mut self, task: Task) {
+        self.newest = task.revision.max(self.newest);
+        self.rows.tasks.load(task.id(), Some(Arc::new(task)));
+    }
+}
 
 /// Rows to be locked and read.
 #[derive(Debug, Default)]
@@ -100,23 +148,24 @@ impl Wanted {
         !self.records.is_empty()
     }
 
-    /// Locks and reads them, after `before`, and answers what `before` was answered. `known` hears
-    /// of every revision.
+    /// Locks and reads them, after `before`, and answers what `before` was answered.
     pub(crate) async fn load(
         self,
         session: &mut Session,
         ns: i32,
         mut calls: Vec<Call>,
-        rows: &mut Rows,
-        newest: &mut Revision,
+        loaded: &mut Loaded,
     ) -> Answer<Vec<Vec<Row>>> {
         let before = calls.len();
         calls.extend(self.calls(ns));
         let mut answers = session.run(&calls).await?;
         let found = answers.split_off(before);
-        let absent = self.take(&found, rows, newest)?;
-        if !absent.is_empty() {
-            lock_absent(session, ns, absent, rows, newest).await?;
+        let absent = self.take(&found, loaded)?;
+        if !absent.tasks.is_empty() {
+            load_held(session, ns, &absent.tasks, loaded).await?;
+        }
+        if !absent.records.is_empty() {
+            lock_absent(session, ns, absent.records, loaded).await?;
         }
         Ok(answers)
     }
@@ -144,28 +193,37 @@ impl Wanted {
         calls
     }
 
-    /// Takes in what was found. Answers the records that do not exist.
-    fn take(self, found: &[Vec<Row>], rows: &mut Rows, newest: &mut Revision) -> Answer<Vec<Key>> {
+    /// Takes in what was found. Answers what was not.
+    fn take(self, found: &[Vec<Row>], loaded: &mut Loaded) -> Answer<Absent> {
         let mut found = found.iter();
         let mut next = || found.next().map(Vec::as_slice).unwrap_or_default();
+        let mut absent = Absent::default();
         if !self.commits.is_empty() {
-            take_commits(self.commits, next(), rows)?;
+            take_commits(self.commits, next(), &mut loaded.rows)?;
         }
-        let absent = match self.records.is_empty() {
-            true => Vec::new(),
-            false => take_records(self.records, next(), rows, newest)?,
-        };
+        if !self.records.is_empty() {
+            absent.records = take_records(self.records, next(), loaded)?;
+        }
         if !self.keys.is_empty() {
-            take_keys(self.keys, next(), rows)?;
+            take_keys(self.keys, next(), &mut loaded.rows)?;
         }
         if !self.tasks.is_empty() {
-            take_tasks(self.tasks, [next(), next(), next()], rows, newest)?;
+            absent.tasks = take_tasks(&self.tasks, [next(), next(), next()], loaded)?;
         }
         if !self.groups.is_empty() {
-            take_groups(self.groups, next(), rows)?;
+            take_groups(self.groups, next(), &mut loaded.rows)?;
         }
         Ok(absent)
     }
+}
+
+/// What was not found.
+#[derive(Debug, Default)]
+struct Absent {
+    /// Records that do not exist.
+    records: Vec<Key>,
+    /// Tasks that exist, but have no row of their own.
+    tasks: Vec<TaskId>,
 }
 
 pub(crate) fn ids(tasks: &[TaskId]) -> Vec<Id> {
@@ -182,8 +240,7 @@ async fn lock_absent(
     session: &mut Session,
     ns: i32,
     absent: Vec<Key>,
-    rows: &mut Rows,
-    newest: &mut Revision,
+    loaded: &mut Loaded,
 ) -> Answer<()> {
     let mut locks: Vec<i64> = absent.iter().map(|key| lock_of(ns, key)).collect();
     locks.sort_unstable();
@@ -196,8 +253,8 @@ async fn lock_absent(
         .await?;
     let first = unsigned(column(&found[2][0], 0)?)?;
     session.keep_revisions(first);
-    *newest = Revision::new(first.saturating_sub(1)).max(*newest);
-    take_records(absent, &found[1], rows, newest).map(drop)
+    loaded.newest = Revision::new(first.saturating_sub(1)).max(loaded.newest);
+    take_records(absent, &found[1], loaded).map(drop)
 }
 
 /// The advisory lock of a record's key.
@@ -206,21 +263,16 @@ fn lock_of(ns: i32, key: &Key) -> i64 {
     (Fingerprint::of(text.as_bytes()).as_u128() >> 64) as i64
 }
 
-fn take_records(
-    wanted: Vec<Key>,
-    found: &[Row],
-    rows: &mut Rows,
-    newest: &mut Revision,
-) -> Answer<Vec<Key>> {
+fn take_records(wanted: Vec<Key>, found: &[Row], loaded: &mut Loaded) -> Answer<Vec<Key>> {
     let mut absent: BTreeSet<Key> = wanted.into_iter().collect();
     for row in found {
         let record = record_from(row, 0)?;
-        *newest = record.revision.max(*newest);
+        loaded.newest = record.revision.max(loaded.newest);
         absent.remove(&record.key);
-        rows.records.load(record.key.clone(), Some(record));
+        loaded.rows.records.load(record.key.clone(), Some(record));
     }
     for key in &absent {
-        rows.records.load(key.clone(), None);
+        loaded.rows.records.load(key.clone(), None);
     }
     Ok(absent.into_iter().collect())
 }
@@ -237,25 +289,60 @@ fn take_keys(wanted: Vec<IdempotencyKey>, found: &[Row], rows: &mut Rows) -> Ans
     Ok(())
 }
 
+/// Answers those that exist, but have no row of their own.
 fn take_tasks(
-    wanted: Vec<TaskId>,
+    wanted: &[TaskId],
     [live, done, specs]: [&[Row]; 3],
-    rows: &mut Rows,
-    newest: &mut Revision,
-) -> Answer<()> {
+    loaded: &mut Loaded,
+) -> Answer<Vec<TaskId>> {
     for id in wanted {
-        rows.tasks.load(id, None);
+        loaded.rows.tasks.load(*id, None);
     }
-    let mut states = 0;
+    let mut found = BTreeSet::new();
     for row in live.iter().chain(done) {
         let task = task_from(row)?;
-        *newest = task.revision.max(*newest);
-        rows.tasks.load(task.id(), Some(Arc::new(task)));
-        states += 1;
+        found.insert(task.id());
+        loaded.task(task);
     }
-    // A task that came back to life between the two looks was seen by neither, one that was
-    // created between them has only been seen by the last.
-    match states == specs.len() {
+    let mut rowless = Vec::new();
+    for row in specs {
+        let id = column::<Id>(row, 0)?.task();
+        if !found.remove(&id) {
+            rowless.push(id);
+        }
+    }
+    match found.is_empty() {
+        true => Ok(rowless),
+        false => Err(Fault::Moved),
+    }
+}
+
+/// Locks the claims that may hold tasks, and looks again: nobody can leave them now.
+async fn load_held(
+    session: &mut Session,
+    ns: i32,
+    tasks: &[TaskId],
+    loaded: &mut Loaded,
+) -> Answer<()> {
+    let holders = [Call::new(&HOLDERS, params![ns, ids(tasks)])];
+    let holders = session.run(&holders).await?.swap_remove(0);
+    let holders = holders.iter().map(|row| column::<Id>(row, 0));
+    let holders = holders.collect::<Answer<Vec<_>>>()?;
+    let of = |sql| Call::new(sql, params![ns, ids(tasks)]);
+    let held = Call::new(&HELD_TASKS, params![ns, ids(tasks), holders]);
+    let found = session
+        .run(&[of(&LIVE_TASKS), of(&DONE_TASKS), of(&SPECS), held])
+        .await?;
+    let rowless = take_tasks(tasks, [&found[0], &found[1], &found[2]], loaded)?;
+    for row in &found[3] {
+        let task = task_from(row)?;
+        let claim = column(row, TASK_COLUMNS)?;
+        loaded.rowless.insert(task.id(), claim);
+        loaded.task(task);
+    }
+    // A task that came back to life, or was claimed, between the looks was seen by none of them.
+    let is_held = |id| loaded.rowless.contains_key(id);
+    match rowless.iter().all(is_held) {
         true => Ok(()),
         false => Err(Fault::Moved),
     }

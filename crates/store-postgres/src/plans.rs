@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use crate::codec::column;
 use crate::config::Config;
 use crate::session::{Session, Sql};
-use crate::{compact, indexes, read, schema};
+use crate::{claims, compact, indexes, load, read, schema};
 
 /// How many rows a step of a statement may touch. Each table has 20,000 at least.
 const MOST: u64 = 600;
@@ -24,11 +24,18 @@ const ANALYZE: &str = "ANALYZE plimsoll.namespaces, plimsoll.records, plimsoll.i
 /// What `$ID` stands for in parameters.
 const ID: &str = "'00000000-0000-0000-0000-000000010000'";
 
+/// Likewise, a task that has no row, and the claim that holds it.
+const HELD: &str = "'00000000-0000-0000-0000-000000080003'";
+const CLAIM: &str = "'00000000-0000-0000-0000-000000020001'";
+/// The claim, and the task as it holds it.
+const ASSUMED: &str = "1, ARRAY[$CLAIM::uuid], '{NULL}', ARRAY[$HELD::uuid]";
+
 /// A statement, and parameters for it as SQL.
 fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
     vec![
         ("get", &read::GET, "1, '{k10000,k10001,none}'"),
         ("tasks", &read::TASKS, "1, ARRAY[$ID::uuid]"),
+        ("rowless tasks", &read::TASKS, "1, ARRAY[$HELD::uuid]"),
         ("by key", &read::BY_KEY, "1, 'k10000'"),
         ("peek", &read::PEEK, "1, '{1,2}', 33"),
         ("counts", &read::COUNTS, "1, 'q', 'q'"),
@@ -85,6 +92,28 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("orphans", &compact::REMOVE_ORPHANS, "1, 33"),
         ("orphans gone", &compact::FORGET_ORPHANS, "1, 33"),
         ("fold", &compact::FOLD, "1, 33"),
+        ("holders", &load::HOLDERS, "1, ARRAY[$HELD::uuid]"),
+        (
+            "held",
+            &load::HELD_TASKS,
+            "1, ARRAY[$HELD::uuid], ARRAY[$CLAIM::uuid]",
+        ),
+        ("share", &claims::SHARE, ASSUMED),
+        ("lock", &claims::LOCK, ASSUMED),
+        ("close", &claims::CLOSE, ASSUMED),
+        ("spent", &claims::CLOSE_SPENT, "1, ARRAY[$CLAIM::uuid]"),
+        ("prolong", &claims::PROLONG, "1, ARRAY[$CLAIM::uuid], now()"),
+        (
+            "take out",
+            &claims::TAKE_OUT,
+            "1, ARRAY[$CLAIM::uuid], ARRAY[$HELD::uuid]",
+        ),
+        (
+            "take out removed",
+            &claims::TAKE_OUT_REMOVED,
+            "1, ARRAY[$HELD::uuid], '{2020-01-01}'",
+        ),
+        ("over", &compact::CLOSE_OVER, "1, now(), 33"),
     ]
 }
 
@@ -127,7 +156,11 @@ async fn explain(session: &mut Session, sql: &'static Sql, params: &str) -> Vec<
         sql.text
     );
     session.execute(&prepare).await.expect(sql.text);
-    let params = params.replace("$ID", ID);
+    let params = [("$ID", ID), ("$HELD", HELD), ("$CLAIM", CLAIM)]
+        .iter()
+        .fold(params.to_owned(), |params, (name, id)| {
+            params.replace(name, id)
+        });
     let text = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE explained({params})");
     let text = text.leak();
     let explain: &'static Sql = Box::leak(Box::new(Sql { text, types: &[] }));

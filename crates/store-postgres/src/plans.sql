@@ -55,4 +55,16 @@ FROM generate_series(1, 20000) n;
 INSERT INTO plimsoll.orphans SELECT 1, plimsoll.nth(10001), 10000;
 INSERT INTO plimsoll.changes SELECT ns, n, plimsoll.at(n), 'x' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
 INSERT INTO plimsoll.commits SELECT ns, plimsoll.nth(n), plimsoll.at(n), n, 'x' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
-INSERT INTO plimsoll.claims SELECT ns, plimsoll.nth(n), plimsoll.at(n), '{}', '{}' FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.claims
+SELECT ns, plimsoll.nth(n), plimsoll.at(n), n, NULL, plimsoll.nth(1), 'w', '{}', NULL, '{}', '{}'
+FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+-- Ten open claims of each namespace, with ten tasks each that have no row.
+INSERT INTO plimsoll.specs
+    (ns, id, lane, born, created_at, max_attempts, queue, kind, payload, "group", owner, key)
+SELECT 1 + n / 100, plimsoll.nth(80001 + n), 1 + n / 100, n, plimsoll.at(n), 1, 'q', 'k', 'x', 'g', 'o', NULL
+FROM generate_series(0, 199) n;
+INSERT INTO plimsoll.claims
+SELECT 1 + n / 10, plimsoll.nth(20001 + n), plimsoll.at(n), 1000000, plimsoll.at(n), plimsoll.nth(1), 'w',
+       ARRAY(SELECT plimsoll.nth(80001 + 10 * n + i) FROM generate_series(0, 9) i ORDER BY i), NULL,
+       array_fill(1::smallint, ARRAY[10]), array_fill(plimsoll.at(n), ARRAY[10])
+FROM generate_series(0, 19) n;

@@ -51,7 +51,7 @@ macro_rules! busy {
 static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
 static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
 static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
-/// A task has a row in one of two tables.
+/// A task has a row in one of two tables, or a claim holds it.
 static TASKS: Sql = Sql {
     text: "WITH named AS MATERIALIZED (SELECT lane, id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)), \
            live AS MATERIALIZED (SELECT t.id FROM named n JOIN plimsoll.tasks t ON t.lane = n.lane AND t.id = n.id \
@@ -59,7 +59,9 @@ static TASKS: Sql = Sql {
            done AS MATERIALIZED (SELECT d.id FROM named n JOIN plimsoll.tasks_done d ON d.lane = n.lane AND d.id = n.id \
            FOR UPDATE OF d SKIP LOCKED) \
            SELECT id FROM named WHERE NOT EXISTS (SELECT 1 FROM live WHERE live.id = named.id) \
-           AND NOT EXISTS (SELECT 1 FROM done WHERE done.id = named.id)",
+           AND NOT EXISTS (SELECT 1 FROM done WHERE done.id = named.id) \
+           AND NOT EXISTS (SELECT 1 FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
+           AND named.id = ANY(c.tasks))",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 

@@ -10,7 +10,7 @@ use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::record::Fields;
 use plimsoll_core::task::{
     AttemptError, CancelRequest, KeyLifetime, Lane, Lease, NewTask, Priority, Progress,
-    RetryPolicy, Settled, Task, TaskSpec, TaskState, Waiting, WorkerId,
+    RetryPolicy, Settled, Status, Task, TaskSpec, TaskState, Verb, Waiting, WorkerId,
 };
 use plimsoll_core::{Fence, GroupId, IdempotencyKey, Incarnation, Invalid, Name, Revision, TaskId};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ macro_rules! live_columns {
             ", t.status, t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, \
               t.attempts, t.failures, t.started_at, t.claimed_at, t.stage, t.progress, t.more, \
               t.until, t.deadline, t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, \
-              NULL::text"
+              NULL::text, NULL::uuid, NULL::text"
         )
     };
 }
@@ -63,14 +63,14 @@ macro_rules! done_columns {
               d.attempts, d.failures, d.started_at, d.claimed_at, d.stage, d.progress, d.more, \
               NULL::timestamptz, NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, ",
             $result,
-            ", d.reason"
+            ", d.reason, d.settled_by, d.settled_worker"
         )
     };
 }
 pub(crate) use done_columns;
 
 /// How many columns these are: what a statement selects besides comes after them.
-pub(crate) const TASK_COLUMNS: usize = 35;
+pub(crate) const TASK_COLUMNS: usize = 37;
 
 /// What few tasks have from the beginning.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ impl StateMore {
     fn of(state: &TaskState) -> Self {
         let live = !state.status.is_terminal();
         Self {
-            settled: state.settled.clone(),
+            settled: (state.settled.clone()).filter(|_| settler(state).is_none()),
             defeats: state.defeats,
             redrives: state.redrives,
             cancel: state.cancel.clone(),
@@ -144,6 +144,34 @@ impl StateMore {
     pub(crate) fn stored(state: &TaskState) -> Answer<Option<Vec<u8>>> {
         stored(&Self::of(state))
     }
+}
+
+/// The worker that ended a task, if there is no more to say about how it did.
+pub(crate) fn settler(state: &TaskState) -> Option<WorkerId> {
+    let settled = state.settled.as_ref()?;
+    let worker = WorkerId {
+        name: settled.worker.clone()?,
+        incarnation: settled.by,
+    };
+    (settled_by(state.status, state.fence, &worker)? == *settled).then_some(worker)
+}
+
+/// How a worker that is named in the columns of a finished task has settled it.
+fn settled_by(status: Status, fence: Fence, worker: &WorkerId) -> Option<Settled> {
+    let verb = match status {
+        Status::Completed => Verb::Complete,
+        Status::Failed => Verb::Fail,
+        Status::Cancelled => Verb::Cancel,
+        Status::Scheduled | Status::Pending | Status::Claimed => return None,
+    };
+    Some(Settled {
+        fence,
+        by: worker.incarnation,
+        verb,
+        status,
+        runnable_at: None,
+        worker: Some(worker.name.clone()),
+    })
 }
 
 fn stored<T: Serialize + Default + PartialEq>(more: &T) -> Answer<Option<Vec<u8>>> {
@@ -220,10 +248,18 @@ fn state_from(row: &Row, what: &str) -> Answer<TaskState> {
         None => None,
     };
     let result: Option<&[u8]> = column(row, 33)?;
+    let (status, fence) = (
+        status_from(column(row, 15)?)?,
+        Fence::new(unsigned(column(row, 20)?)?),
+    );
+    let settled = match worker_from(row, (35, 36), what)? {
+        Some(worker) => settled_by(status, fence, &worker),
+        None => more.settled,
+    };
     Ok(TaskState {
-        status: status_from(column(row, 15)?)?,
+        status,
         priority: Priority::new(u8::try_from(priority).unwrap_or(u8::MAX)).map_err(corrupt)?,
-        fence: Fence::new(unsigned(column(row, 20)?)?),
+        fence,
         attempts: counter(21)?,
         failures: counter(22)?,
         defeats: more.defeats,
@@ -231,7 +267,7 @@ fn state_from(row: &Row, what: &str) -> Answer<TaskState> {
         runnable_at: column::<At>(row, 17)?.0,
         lease: lease_from(row, what)?,
         cancel: more.cancel,
-        settled: more.settled,
+        settled,
         waiting: more.waiting,
         successor: more.successor,
         stage: name(row, 25, what)?,
@@ -253,18 +289,28 @@ fn lease_from(row: &Row, what: &str) -> Answer<Option<Lease>> {
     let Some(until) = moment(row, 28)? else {
         return Ok(None);
     };
-    let incarnation: Option<Id> = column(row, 30)?;
-    match (name(row, 31, what)?, incarnation) {
-        (Some(name), Some(incarnation)) => Ok(Some(Lease {
-            worker: WorkerId {
-                name,
-                incarnation: Incarnation::from_u128(incarnation.0),
-            },
+    match worker_from(row, (30, 31), what)? {
+        Some(worker) => Ok(Some(Lease {
+            worker,
             until,
             deadline: moment(row, 29)?,
         })),
-        _ => Err(Fault::Corrupt(format!("{what}: a lease without a holder"))),
+        None => Err(Fault::Corrupt(format!("{what}: a lease without a holder"))),
     }
+}
+
+/// The worker in the columns of its incarnation and its name.
+fn worker_from(
+    row: &Row,
+    (incarnation, worker): (usize, usize),
+    what: &str,
+) -> Answer<Option<WorkerId>> {
+    let incarnation: Option<Id> = column(row, incarnation)?;
+    let name = name(row, worker, what)?;
+    Ok((name.zip(incarnation)).map(|(name, incarnation)| WorkerId {
+        name,
+        incarnation: Incarnation::from_u128(incarnation.0),
+    }))
 }
 
 fn moment(row: &Row, number: usize) -> Answer<Option<plimsoll_core::Timestamp>> {

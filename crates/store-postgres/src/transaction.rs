@@ -4,7 +4,7 @@
 //! them. If that turns out wrong, or somebody else was faster, everything is read and decided
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use plimsoll_core::change::Change;
@@ -13,7 +13,7 @@ use plimsoll_core::decide::{self, Moment, Rows};
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{
-    Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Renewal, Write,
+    Claim, Claimed, Commit, Exchange, Exchanged, Guard, Receipt, Renew, Renewal, Write,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
@@ -22,12 +22,13 @@ use tokio_postgres::types::Type;
 
 use crate::apply::Apply;
 use crate::claim::{self, Revised};
+use crate::claims::{self, CLOSE_SPENT};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
-use crate::held::Held;
+use crate::held::{Held, Taken};
 use crate::inbox::Inbox;
 use crate::indexes::{self, Known};
-use crate::load::Wanted;
+use crate::load::{Loaded, Wanted};
 use crate::pool::Pool;
 use crate::session::{BEGIN, COMMIT, Call, Session, Sql, params};
 use crate::stuck::{self, Stuck};
@@ -435,43 +436,84 @@ async fn one_by_one(
     }
 }
 
-/// Rows of tasks that need not be read, as they are assumed to be: new ones do not exist, and those
-/// that this process holds are as it has written them. Writing them finds out.
-type Assumed = BTreeMap<TaskId, Option<Arc<Task>>>;
-
-/// What can be assumed of the tasks of these commits. For a submit that needs another row, reading
-/// the task as well costs no further turn.
-fn assumed(commits: &[Commit], ns: i32, held: &Held) -> Assumed {
-    let mut assumed = Assumed::new();
-    for write in commits.iter().flat_map(|commit| &commit.writes) {
-        if let Write::Submit(new) = write
-            && new.key.is_none()
-            && new.group.is_none()
-        {
-            assumed.insert(new.id, None);
-        }
-        if let Some(task) = held_task(write).and_then(|id| held.get(ns, id)) {
-            assumed.insert(task.id(), Some(task));
-        }
-    }
-    assumed
+/// The tasks that a commit only wants to be held.
+fn seen(commit: &Commit) -> impl Iterator<Item = TaskId> {
+    let logged = commit.writes.iter().filter_map(|write| match write {
+        Write::Log(log) => Some(log.holder.task),
+        _ => None,
+    });
+    let guarded = commit.guards.iter().filter_map(|guard| match guard {
+        Guard::Held(holder) => Some(holder.task),
+        _ => None,
+    });
+    logged.chain(guarded)
 }
 
-/// Whether everything that was assumed is going to be written.
-fn is_verified(assumed: &Assumed, rows: &Rows) -> bool {
-    (assumed.iter()).all(
-        |(id, before)| match (before, rows.tasks.get(id).flatten()) {
-            (None, after) => after.is_some(),
-            (Some(before), Some(after)) => before.revision != after.revision,
-            (Some(_), None) => true,
-        },
-    )
+/// The task that its holder amends, and that stays claimed.
+fn amended_task(write: &Write) -> Option<TaskId> {
+    match write {
+        Write::Amend(amend) => Some(amend.holder.task),
+        _ => None,
+    }
+}
+
+/// Tasks that need not be read, as they are assumed to be: new ones do not exist, and those that
+/// this process holds are as it has written them. Writing them, or locking their claims, finds out.
+struct Assumed<'a> {
+    new: BTreeSet<TaskId>,
+    held: Taken<'a>,
+}
+
+impl<'a> Assumed<'a> {
+    /// What can be assumed of the tasks of these commits. For a submit that needs another row,
+    /// reading the task as well costs no further turn.
+    fn of(commits: &[Commit], about: About<'a>) -> Self {
+        let writes = || commits.iter().flat_map(|commit| &commit.writes);
+        let new = writes().filter_map(|write| match write {
+            Write::Submit(new) if new.key.is_none() && new.group.is_none() => Some(new.id),
+            _ => None,
+        });
+        let (written, seen) = (
+            writes().filter_map(held_task),
+            commits.iter().flat_map(seen),
+        );
+        Self {
+            new: new.collect(),
+            held: about.held.take(about.ns, written, seen),
+        }
+    }
+
+    /// Nothing.
+    fn nothing(about: About<'a>) -> Self {
+        Self::of(&[], about)
+    }
+
+    fn load(&self, loaded: &mut Loaded) {
+        for id in &self.new {
+            loaded.rows.tasks.load(*id, None);
+        }
+        for (id, holding) in &self.held.tasks {
+            loaded.newest = holding.task.revision.max(loaded.newest);
+            loaded.rows.tasks.load(*id, Some(holding.task.clone()));
+        }
+    }
+
+    /// Whether everything that was assumed is going to be found out.
+    fn is_verified(&self, rows: &Rows) -> bool {
+        let after = |id: &TaskId| rows.tasks.get(id).flatten();
+        let mut held = self.held.tasks.iter();
+        self.new.iter().all(|id| after(id).is_some())
+            && held.all(|(id, holding)| {
+                let changed = |after: &Arc<Task>| after.revision != holding.task.revision;
+                holding.claim.is_some() || after(id).is_none_or(changed)
+            })
+    }
 }
 
 /// Decided commits, before they are written.
 struct Decided {
     applied: Vec<Result<decide::Applied>>,
-    rows: Rows,
+    loaded: Loaded,
     indexes: Vec<Known>,
 }
 
@@ -483,7 +525,7 @@ pub(crate) async fn attempt(
     how: How,
 ) -> Result<Done, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
-    let now = about.clock.now();
+    let (ns, now) = (about.ns, about.clock.now());
     let mut begin = match part.inbox {
         None => vec![Call::from(&BEGIN)],
         Some(_) => Vec::new(),
@@ -497,47 +539,62 @@ pub(crate) async fn attempt(
         revision: Revision::new(first),
         limits: about.limits,
     };
+    let assumed = match how.cautious {
+        true => Assumed::nothing(about),
+        false => Assumed::of(&part.commits, about),
+    };
+    let mut claims = claims_of(about, part, &assumed, how.cautious);
+    let spent = about.held.spent(ns);
+    if !spent.is_empty() {
+        begin.push(Call::new(&CLOSE_SPENT, params![ns, spent]));
+    }
+    begin.extend(claims.lock(ns, &[]));
     let decided = decide(
         session,
-        about,
+        ns,
         &part.commits,
         &mut moment,
-        how.cautious,
+        &assumed,
         &mut begin,
     );
     let decided = decided.await.map_err(untouched)?;
-    let mut writing = Writing::new(about.ns);
+    let mut writing = Writing::new(ns);
     let mut done = Done::default();
+    let held = assumed.held.claims().map(|(task, _)| (task.id(), None));
+    writing.apply.rowless(held);
     let receipts = writing.commits(decided, &part.commits).map_err(untouched)?;
+    let written: HashSet<TaskId> = writing.apply.written.iter().map(|(id, _)| *id).collect();
+    let leaves = |id: TaskId| written.contains(&id);
+    let closed = assumed.held.last(leaves);
+    // Claims that are closed need not be locked before.
+    if begin.pop_if(|_| !claims.is_empty()).is_some() {
+        begin.extend(claims.lock(ns, &closed));
+    }
+    begin.extend(claims.close(ns, &closed));
+    (claims.prolonged).retain(|_, tasks| !tasks.iter().any(|task| leaves(task.id())));
     let count = u64::try_from(part.commits.len()).unwrap_or(u64::MAX);
     moment.revision = Revision::new(moment.revision.get().saturating_add(count));
     let mut calls = begin;
     if let Some(inbox) = &part.inbox {
         let errors = receipts.iter().map(|receipt| receipt.as_ref().err());
-        calls.extend(inbox.remove(about.ns, now, errors));
+        calls.extend(inbox.remove(ns, now, errors));
     }
     if let Some(renew) = &part.renew {
         calls.extend(writing.flush().map_err(untouched)?);
-        let sent = std::mem::take(&mut calls);
-        let renewals = claim::renew(session, about.ns, renew, now, sent, &mut writing.apply);
+        let (prolonged, apply) = (&claims.prolonged, &mut writing.apply);
+        let renewals = claim::renew(session, ns, renew, now, prolonged, &mut calls, apply);
         done.renewals = Some(Ok(renewals.await.map_err(untouched)?));
     }
-    let mut remember = None;
+    let (mut remember, mut plain) = (None, None);
     if let Some(claim) = &part.claim {
         calls.extend(writing.flush().map_err(untouched)?);
         let sent = std::mem::take(&mut calls);
         let mut revised = Revised { moment };
-        let taken = claim::claim(
-            session,
-            about.ns,
-            claim,
-            &mut revised,
-            sent,
-            &mut writing.apply,
-        );
+        let taken = claim::claim(session, ns, claim, &mut revised, sent, &mut writing.apply);
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;
+        plain = Some((Id(claim.request.as_u128()), taken.plain));
         done.look_into_inbox = taken.look_into_inbox;
         done.claimed = Some(Ok(taken.claimed));
     }
@@ -545,16 +602,34 @@ pub(crate) async fn attempt(
     calls.extend(remember);
     done.wake = writing.wake();
     let position = writing.finish(session, calls, now).await?;
-    about.held.committed(about.ns, writing.tasks.drain(..));
-    about.held.renewed(
-        about.ns,
-        renewed(part, done.renewals.iter().flatten().flatten()),
-    );
+    assumed.held.committed(leaves, &closed);
+    about.held.committed(ns, writing.tasks.drain(..));
+    let renewals = done.renewals.iter().flatten().flatten();
+    about.held.renewed(ns, renewed(part, renewals));
+    if let Some((request, tasks)) = plain.filter(|(_, tasks)| !tasks.is_empty()) {
+        about.held.claimed(ns, request, tasks);
+    }
     done.receipts = (receipts.into_iter())
         .map(|receipt| receipt.map(|draft| draft.with(position)))
         .collect();
     tell_repeats(&mut done.receipts, &writing.repeats);
     Ok(done)
+}
+
+/// The claims that are written without being read: those of the tasks that this process settles,
+/// and those of which it prolongs all that they hold.
+fn claims_of(
+    about: About<'_>,
+    part: &Part,
+    assumed: &Assumed<'_>,
+    cautious: bool,
+) -> claims::Assumed {
+    let writes = part.commits.iter().flat_map(|commit| &commit.writes);
+    let amended = writes.filter_map(amended_task).collect();
+    let renew = part.renew.iter().filter(|_| !cautious);
+    let holders = renew.flat_map(|renew| renew.holders.iter().cloned());
+    let prolonged = about.held.whole(about.ns, holders);
+    claims::Assumed::new(&assumed.held, &amended, prolonged)
 }
 
 /// The leases that were renewed, and when they end now.
@@ -589,34 +664,21 @@ fn tell_repeats(receipts: &mut [Result<Receipt>], repeats: &[(usize, usize)]) {
 /// Locks and reads what commits need, and decides them. What is left of `begin` was not sent.
 async fn decide(
     session: &mut Session,
-    About { ns, held, .. }: About<'_>,
+    ns: i32,
     commits: &[Commit],
     moment: &mut Moment<'_>,
-    cautious: bool,
+    assumed: &Assumed<'_>,
     begin: &mut Vec<Call>,
 ) -> Answer<Decided> {
-    let mut rows = Rows::default();
-    let mut newest = Revision::ZERO;
+    let mut loaded = Loaded::default();
     let mut indexes: Option<Vec<Known>> = None;
-    let assumed = match cautious {
-        true => Assumed::new(),
-        false => assumed(commits, ns, held),
-    };
-    for (id, task) in &assumed {
-        newest = task
-            .iter()
-            .map(|task| task.revision)
-            .max()
-            .max(Some(newest))
-            .unwrap_or(newest);
-        rows.tasks.load(*id, task.clone());
-    }
+    assumed.load(&mut loaded);
     let applied = loop {
-        if newest >= moment.revision {
+        if loaded.newest >= moment.revision {
             // The last ones were taken, so these are newer, or were taken just now.
             moment.revision = Revision::new(session.revisions().await?);
         }
-        match decide::batch(commits, &mut rows, *moment) {
+        match decide::batch(commits, &mut loaded.rows, *moment) {
             Ok(applied) => break applied,
             Err(missing) => {
                 let wanted = Wanted::of(missing);
@@ -625,21 +687,19 @@ async fn decide(
                 if looks_for_indexes {
                     calls.extend(indexes::calls(ns));
                 }
-                let mut before = wanted
-                    .load(session, ns, calls, &mut rows, &mut newest)
-                    .await?;
+                let mut before = wanted.load(session, ns, calls, &mut loaded).await?;
                 if looks_for_indexes {
                     indexes = Some(indexes::known_from(&before.pop().unwrap_or_default())?);
                 }
             }
         }
     };
-    if !is_verified(&assumed, &rows) {
+    if !assumed.is_verified(&loaded.rows) {
         return Err(Fault::Moved);
     }
     Ok(Decided {
         applied,
-        rows,
+        loaded,
         indexes: indexes.unwrap_or_default(),
     })
 }
@@ -717,7 +777,10 @@ impl Writing {
             }));
         }
         self.logs = !lines.is_empty();
-        self.apply.rows(decided.rows, &decided.indexes)?;
+        let rowless = decided.loaded.rowless.into_iter();
+        self.apply
+            .rowless(rowless.map(|(task, claim)| (task, Some(claim))));
+        self.apply.rows(decided.loaded.rows, &decided.indexes)?;
         self.apply.lines(&lines)?;
         Ok(drafts)
     }

@@ -1,5 +1,5 @@
-//! The conformance suite against a real server, and through a pooler that hands connections on
-//! after each transaction.
+//! The conformance suite against a real server: directly, through group commit with several groups
+//! in flight, and through a pooler that hands connections on after each transaction.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use plimsoll_core::clock::Clock;
 use plimsoll_core::conformance::{self, Harness, Opener};
 use plimsoll_core::error::Problem;
 use plimsoll_core::{Invalid, Namespace, Result, Store};
+use plimsoll_engine::{Bounds, GroupCommit};
 use plimsoll_store_postgres::{Config, Postgres, migrate};
 
 const SERVER: &str = "PLIMSOLL_TEST_POSTGRES_URL";
@@ -20,6 +21,8 @@ struct PostgresHarness {
     url: &'static str,
     /// Whether connections are the store's own.
     direct: bool,
+    /// Whether callers share store calls.
+    merged: bool,
 }
 
 #[async_trait]
@@ -40,12 +43,14 @@ impl Harness for PostgresHarness {
             ..Config::new(&url)?
         };
         migrate(&config).await?;
-        Ok(Arc::new(Server { config }))
+        let merged = self.merged;
+        Ok(Arc::new(Server { config, merged }))
     }
 }
 
 struct Server {
     config: Config,
+    merged: bool,
 }
 
 #[async_trait]
@@ -53,7 +58,15 @@ impl Opener for Server {
     /// Each handle has connections of its own, as another process would have.
     async fn open(&self, namespace: Namespace) -> Result<Arc<dyn Store>> {
         let postgres = Postgres::open(self.config.clone()).await?;
-        Ok(Arc::new(postgres.namespace(namespace).await?))
+        let store = Arc::new(postgres.namespace(namespace).await?);
+        let bounds = Bounds {
+            in_flight_max: 2,
+            ..Bounds::default()
+        };
+        Ok(match self.merged {
+            true => Arc::new(GroupCommit::new(store, bounds)),
+            false => store,
+        })
     }
 }
 
@@ -62,13 +75,20 @@ fn main() -> ExitCode {
         name: "postgres",
         url: SERVER,
         direct: true,
+        merged: false,
     };
-    let mut harnesses: Vec<Arc<dyn Harness>> = vec![Arc::new(postgres)];
+    let merged = PostgresHarness {
+        name: "group_commit",
+        merged: true,
+        ..postgres
+    };
+    let mut harnesses: Vec<Arc<dyn Harness>> = vec![Arc::new(postgres), Arc::new(merged)];
     if std::env::var(POOLER).is_ok() {
         harnesses.push(Arc::new(PostgresHarness {
             name: "pgbouncer",
             url: POOLER,
             direct: false,
+            merged: false,
         }));
     }
     conformance::main(harnesses)

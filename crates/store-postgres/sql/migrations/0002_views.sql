@@ -61,12 +61,19 @@ WITH shared AS NOT MATERIALIZED (
         d.failures, d.started_at, d.claimed_at, d.stage, d.progress, NULL::timestamptz AS until,
         NULL::text AS worker, NULL::uuid AS incarnation, d.finished_at, d.result, d.reason
     FROM shared s JOIN plimsoll.tasks_done d ON d.ns = s.ns AND d.lane = s.lane AND d.id = s.id
+), held AS NOT MATERIALIZED (
+    SELECT s.*, h.status, h.priority, h.runnable_at, h.modified_at, h.revision, h.fence, h.attempts,
+        h.failures, h.started_at, h.claimed_at, h.stage, h.progress, h.until, h.worker, h.incarnation,
+        NULL::timestamptz AS finished_at, NULL::bytea AS result, NULL::text AS reason
+    FROM shared s JOIN plimsoll.held h ON h.ns = s.ns AND h.id = s.id
 ), named AS NOT MATERIALIZED (
     SELECT 'pending' AS shown, 'scheduled' AS task_status, live.* FROM live WHERE status = 0
     UNION ALL
     SELECT 'pending', 'pending', live.* FROM live WHERE status = 1
     UNION ALL
     SELECT coalesce(stage, 'processing'), 'claimed', live.* FROM live WHERE status = 2
+    UNION ALL
+    SELECT 'processing', 'claimed', held.* FROM held
     UNION ALL
     SELECT 'completed', 'completed', done.* FROM done WHERE status = 3
     UNION ALL

@@ -32,7 +32,11 @@ pub(crate) static EXPIRED: Sql = Sql {
         live_columns!("''::bytea"),
         ", t.id, t.fence FROM (SELECT * FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
          AND until <= $2 ORDER BY until LIMIT $3) t \
-         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY t.until"
+         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id UNION ALL SELECT ",
+        live_columns!("''::bytea"),
+        ", t.id, t.fence FROM (SELECT * FROM plimsoll.held WHERE ns = $1 \
+         AND until <= $2 ORDER BY until LIMIT $3) t \
+         JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY 29 LIMIT $3"
     ),
     types: OVERDUE,
 };
@@ -52,6 +56,7 @@ pub(crate) static NEXT: Sql = Sql {
             AND runnable_at > $2 ORDER BY runnable_at LIMIT 1), \
            (SELECT until FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
             AND until > $2 ORDER BY until LIMIT 1), \
+           (SELECT until FROM plimsoll.held WHERE ns = $1 AND until > $2 ORDER BY until LIMIT 1), \
            (SELECT expires_at FROM plimsoll.records WHERE ns = $1 AND expires_at IS NOT NULL \
             AND expires_at > $2 ORDER BY expires_at LIMIT 1))",
     types: &[Type::INT4, Type::TIMESTAMPTZ],

@@ -19,9 +19,13 @@ const BY_LANE: &[Type] = &[Type::INT4, Type::INT8, Type::UUID, Type::INT8, Type:
 /// Tasks of a group in id order. Inputs: namespace, group, the first id, how many.
 pub(crate) static MEMBERS: Sql = Sql {
     text: concat!(
-        "WITH s AS (SELECT * FROM plimsoll.specs \
-         WHERE ns = $1 AND \"group\" = $2 AND id >= $3 ORDER BY id LIMIT $4) ",
-        states_of!("s", "true", ", s.id"),
+        states_of!(
+            "s AS (SELECT * FROM plimsoll.specs \
+             WHERE ns = $1 AND \"group\" = $2 AND id >= $3 ORDER BY id LIMIT $4), ",
+            "s",
+            "true",
+            ", s.id"
+        ),
         " ORDER BY 1"
     ),
     types: BY_TEXT,
@@ -29,9 +33,13 @@ pub(crate) static MEMBERS: Sql = Sql {
 /// Likewise, of an owner.
 pub(crate) static OWNED: Sql = Sql {
     text: concat!(
-        "WITH s AS (SELECT * FROM plimsoll.specs \
-         WHERE ns = $1 AND owner = $2 AND id >= $3 ORDER BY id LIMIT $4) ",
-        states_of!("s", "true", ", s.id"),
+        states_of!(
+            "s AS (SELECT * FROM plimsoll.specs \
+             WHERE ns = $1 AND owner = $2 AND id >= $3 ORDER BY id LIMIT $4), ",
+            "s",
+            "true",
+            ", s.id"
+        ),
         " ORDER BY 1"
     ),
     types: BY_TEXT,
@@ -48,15 +56,26 @@ pub(crate) static WAITING: Sql = Sql {
     ),
     types: BY_LANE,
 };
-/// Likewise. Claimed tasks are few: the index of leases finds them, however many others wait.
+/// Likewise. Claimed tasks are few: the index of leases finds those that have a row, and claims the
+/// others, however many others wait.
 pub(crate) static CLAIMED: Sql = Sql {
     text: concat!(
-        "WITH held AS MATERIALIZED (\
-         SELECT lane, id FROM plimsoll.tasks WHERE ns = $1 AND status = 2) SELECT ",
+        "WITH rows AS MATERIALIZED (\
+         SELECT lane, id FROM plimsoll.tasks WHERE ns = $1 AND status = 2), \
+         held AS MATERIALIZED (SELECT * FROM plimsoll.taken WHERE ns = $1 AND id >= $3) \
+         (SELECT ",
         live_columns!(),
-        ", t.id FROM (SELECT lane, id FROM held WHERE lane = $2 AND id >= $3 \
+        ", t.id FROM (SELECT lane, id FROM rows WHERE lane = $2 AND id >= $3 \
          ORDER BY id LIMIT $4) h JOIN plimsoll.tasks t ON t.lane = h.lane AND t.id = h.id \
-         LEFT JOIN plimsoll.specs s ON t.status = $5 AND s.ns = $1 AND s.id = t.id ORDER BY t.id"
+         LEFT JOIN plimsoll.specs s ON t.status = $5 AND s.ns = $1 AND s.id = t.id \
+         ORDER BY t.id LIMIT $4) UNION ALL SELECT ",
+        live_columns!(),
+        ", t.id FROM (SELECT h.* FROM (SELECT * FROM held ORDER BY id) h CROSS JOIN LATERAL (\
+         SELECT FROM plimsoll.specs s WHERE s.ns = $1 AND s.id = h.id AND s.lane = $2 \
+         AND NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = $2 AND o.id = h.id) \
+         AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = $2 AND o.id = h.id) \
+         OFFSET 0) s ORDER BY h.id LIMIT $4) t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+         ORDER BY 38 LIMIT $4"
     ),
     types: BY_LANE,
 };
@@ -86,11 +105,15 @@ pub(crate) static ENDED_BADLY: Sql = Sql {
 /// one that is too far, how many.
 pub(crate) static KEYS: Sql = Sql {
     text: concat!(
-        "WITH s AS (SELECT k.key AS place, s.* FROM (SELECT key, task FROM plimsoll.keys \
-         WHERE ns = $1 AND key >= $2 AND key < $3 ORDER BY key LIMIT $4) k \
-         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = k.task) ",
-        states_of!("s", "true", ", s.place"),
-        " ORDER BY 36"
+        states_of!(
+            "s AS (SELECT k.key AS place, s.* FROM (SELECT key, task FROM plimsoll.keys \
+             WHERE ns = $1 AND key >= $2 AND key < $3 ORDER BY key LIMIT $4) k \
+             LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = k.task), ",
+            "s",
+            "true",
+            ", s.place"
+        ),
+        " ORDER BY 38"
     ),
     types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
 };

@@ -29,15 +29,23 @@ pub(crate) use history::{HORIZON, changes, logs};
 pub(crate) use list::list;
 pub(crate) use scan::{after, end_of, scan};
 
-/// Tasks with their states, of `s`, which are rows of `specs`. A task that moves between the
-/// tables of states is in one of them in each snapshot. One that is in neither comes without.
+/// Tasks with their states, of `s`, which are rows of `specs`; `$with` are tables that it needs. A
+/// task that moves is in one place in each snapshot. One that is nowhere comes without a state.
 macro_rules! states_of {
-    ($specs:literal, $which:literal) => {
-        $crate::read::states_of!($specs, $which, "")
+    ($with:literal, $specs:literal, $which:literal) => {
+        $crate::read::states_of!($with, $specs, $which, "")
     };
-    ($specs:literal, $which:literal, $more:literal) => {
+    ($with:literal, $specs:literal, $which:literal, $more:literal) => {
         concat!(
-            "SELECT ",
+            "WITH ",
+            $with,
+            "rowless AS MATERIALIZED (SELECT s.* FROM ",
+            $specs,
+            " s WHERE ",
+            $which,
+            " AND NOT EXISTS (SELECT FROM plimsoll.tasks t WHERE t.lane = s.lane AND t.id = s.id) \
+              AND NOT EXISTS (SELECT FROM plimsoll.tasks_done d WHERE d.lane = s.lane AND d.id = s.id)) \
+              SELECT ",
             live_columns!(),
             $more,
             " FROM ",
@@ -49,9 +57,12 @@ macro_rules! states_of {
             $more,
             " FROM ",
             $specs,
-            " s LEFT JOIN plimsoll.tasks_done d ON d.lane = s.lane AND d.id = s.id WHERE ",
+            " s JOIN plimsoll.tasks_done d ON d.lane = s.lane AND d.id = s.id WHERE ",
             $which,
-            " AND NOT EXISTS (SELECT FROM plimsoll.tasks t WHERE t.lane = s.lane AND t.id = s.id)"
+            " UNION ALL SELECT ",
+            live_columns!(),
+            $more,
+            " FROM rowless s LEFT JOIN plimsoll.taken_of($1, ARRAY(SELECT id FROM rowless)) t ON t.id = s.id"
         )
     };
 }
@@ -66,11 +77,12 @@ pub(crate) static GET: Sql = Sql {
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
 pub(crate) static TASKS: Sql = Sql {
-    text: states_of!("plimsoll.specs", "s.ns = $1 AND s.id = ANY($2)"),
+    text: states_of!("", "plimsoll.specs", "s.ns = $1 AND s.id = ANY($2)"),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 pub(crate) static BY_KEY: Sql = Sql {
     text: states_of!(
+        "",
         "plimsoll.specs",
         "s.ns = $1 AND s.id = (SELECT task FROM plimsoll.keys WHERE ns = $1 AND key = $2)"
     ),
