@@ -12,7 +12,7 @@ use plimsoll_core::{GroupId, IdempotencyKey, Result, Store};
 use plimsoll_store_postgres::PostgresStore;
 use plimsoll_store_postgres::tokio_postgres::Client;
 
-use crate::world::{World, assert_told, claimed, is_well, one, put, submit, within};
+use crate::world::{World, assert_told, claimed_of, is_well, one, put, submit, within};
 
 const COMMITS: usize = 200;
 /// Which of them needs the row.
@@ -96,8 +96,13 @@ async fn a_locked_record_holds_up_only_who_needs_it() {
 #[tokio::test]
 async fn a_locked_task_holds_up_only_who_settles_it() {
     let here = patient().await;
-    let tasks = claimed(&here.0, &here.1, COMMITS).await;
-    let more = claimed(&here.0, &here.1, COMMITS).await;
+    // A task whose attempt has a limit has a row of its own while it is held.
+    let limited = || {
+        let limited = |_| here.0.task().attempt_timeout(Duration::from_secs(60));
+        (0..COMMITS).map(limited).collect()
+    };
+    let tasks = claimed_of(&here.0, &here.1, limited()).await;
+    let more = claimed_of(&here.0, &here.1, limited()).await;
     let stuck = &tasks[STUCK];
     lock(&here.2, "tasks", &format!("id = '{}'", stuck.id()), &here.0).await;
     let first: Vec<Commit> = tasks.iter().map(complete).collect();

@@ -163,7 +163,14 @@ pub(crate) async fn one(store: &dyn Store, commit: Commit) -> Result<Receipt> {
 
 /// Submits and claims so many tasks.
 pub(crate) async fn claimed(world: &World, store: &dyn Store, count: usize) -> Vec<Task> {
-    let commits = (0..count).map(|_| submit(world.task())).collect();
+    let tasks = (0..count).map(|_| world.task()).collect();
+    claimed_of(world, store, tasks).await
+}
+
+/// Submits these tasks and claims them.
+pub(crate) async fn claimed_of(world: &World, store: &dyn Store, tasks: Vec<NewTask>) -> Vec<Task> {
+    let count = tasks.len();
+    let commits = tasks.into_iter().map(submit).collect();
     for receipt in store.commit(commits).await {
         receipt.expect("submitted");
     }
