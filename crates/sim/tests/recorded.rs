@@ -82,6 +82,24 @@ async fn memory_keeps_every_rule() {
     came_near_everything(outcome.expect("a run"));
 }
 
+/// In how many real runs a bug must have done harm once: it takes two clients to meet, and a busy
+/// machine may keep them apart for one run.
+const RUNS: usize = 8;
+
+/// What was found of a planted bug.
+async fn found(spoil: Spoil) -> Violation {
+    let recording = Recording {
+        spoil: Some(spoil),
+        ..RECORDING
+    };
+    for _ in 0..RUNS {
+        if let Err(violation) = record(memory(), recording).await.expect("a run") {
+            return violation;
+        }
+    }
+    panic!("{spoil:?} is not found in {RUNS} runs")
+}
+
 /// Each planted bug is found, by the rule that is there for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn planted_bugs_are_found() {
@@ -94,12 +112,7 @@ async fn planted_bugs_are_found() {
         (Spoil::EndlessLease, &["acknowledged"]),
         (Spoil::UnguardedLock, &["locks"]),
     ] {
-        let recording = Recording {
-            spoil: Some(spoil),
-            ..RECORDING
-        };
-        let outcome = record(memory(), recording).await.expect("a run");
-        let violation = outcome.expect_err(&format!("{spoil:?} is found"));
+        let violation = found(spoil).await;
         assert!(rules.contains(&violation.rule), "{spoil:?}: {violation}");
     }
 }

@@ -21,12 +21,12 @@ use crate::load::{Loaded, Wanted};
 use crate::session::{Call, Session, Sql, params};
 use crate::task_row::{TASK_COLUMNS, live_columns, task_from};
 
-static REMEMBERED: Sql = Sql {
+pub(crate) static REMEMBERED: Sql = Sql {
     text: "SELECT tasks, coalesce(fences, array_fill(1::bigint, ARRAY[cardinality(tasks)])) FROM plimsoll.claims WHERE ns = $1 AND request = $2",
     types: &[Type::INT4, Type::UUID],
 };
 /// The next tasks of one lane that nobody else is taking, and where they are.
-static NEXT_OF_LANE: Sql = Sql {
+pub(crate) static NEXT_OF_LANE: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
@@ -38,7 +38,7 @@ static NEXT_OF_LANE: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 /// Likewise of several lanes: the heads of all of them in order, and of these as many as are free.
-static NEXT_OF_LANES: Sql = Sql {
+pub(crate) static NEXT_OF_LANES: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
@@ -57,7 +57,7 @@ static NEXT_OF_LANES: Sql = Sql {
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
 };
 /// When the next task is due, and whether there is something in the inbox.
-static NEXT_DUE: Sql = Sql {
+pub(crate) static NEXT_DUE: Sql = Sql {
     text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2) \
            FROM unnest($1) l(lane) CROSS JOIN LATERAL \
            (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \

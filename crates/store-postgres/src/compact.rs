@@ -35,9 +35,11 @@ pub(crate) static VICTIMS: Sql = Sql {
     text: concat!(
         "SELECT ",
         done_columns!("''::bytea", "NULL::bytea"),
-        " FROM plimsoll.tasks_done d LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         WHERE d.ns = $1 AND d.status = $2 AND d.removable_from <= $3 \
-         ORDER BY d.removable_from, d.lane, d.id LIMIT $4 FOR UPDATE OF d SKIP LOCKED"
+        " FROM (SELECT * FROM plimsoll.tasks_done \
+         WHERE ns = $1 AND status = $2 AND removable_from <= $3 \
+         ORDER BY removable_from LIMIT $4 FOR UPDATE SKIP LOCKED) d \
+         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
+         ORDER BY d.removable_from, d.lane, d.id"
     ),
     types: &[Type::INT4, Type::INT2, Type::TIMESTAMPTZ, Type::INT8],
 };

@@ -106,7 +106,7 @@ pub(crate) static REMOVE_DROPPED: Sql = Sql {
 };
 pub(crate) static FORGET_DROPPED: Sql = Sql {
     text: "DELETE FROM plimsoll.indexes i WHERE i.ns = $1 AND i.prefix IS NULL \
-           AND NOT EXISTS (SELECT FROM plimsoll.index_entries e WHERE e.idx = i.idx)",
+           AND (SELECT e.idx FROM plimsoll.index_entries e WHERE e.idx = i.idx LIMIT 1) IS NULL",
     types: &[Type::INT4],
 };
 pub(crate) static ANY_DROPPED: Sql = Sql {

@@ -23,7 +23,7 @@ use crate::record_row::{record_columns, record_from};
 use crate::session::{Call, REVISIONS, Session, Sql, params};
 use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
 
-static RECORDS: Sql = Sql {
+pub(crate) static RECORDS: Sql = Sql {
     text: concat!(
         "SELECT ",
         record_columns!(),
@@ -35,11 +35,11 @@ static ABSENT: Sql = Sql {
     text: "SELECT pg_advisory_xact_lock(key) FROM unnest($1) key",
     types: &[Type::INT8_ARRAY],
 };
-static KEYS: Sql = Sql {
+pub(crate) static KEYS: Sql = Sql {
     text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-static LIVE_TASKS: Sql = Sql {
+pub(crate) static LIVE_TASKS: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
@@ -48,7 +48,7 @@ static LIVE_TASKS: Sql = Sql {
     ),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
-static DONE_TASKS: Sql = Sql {
+pub(crate) static DONE_TASKS: Sql = Sql {
     text: concat!(
         "SELECT ",
         done_columns!(),
@@ -57,7 +57,7 @@ static DONE_TASKS: Sql = Sql {
     ),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
-static SPECS: Sql = Sql {
+pub(crate) static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
@@ -81,11 +81,11 @@ pub(crate) static HELD_TASKS: Sql = Sql {
     ),
     types: &[Type::INT4, Type::UUID_ARRAY, Type::UUID_ARRAY],
 };
-static GROUPS: Sql = Sql {
+pub(crate) static GROUPS: Sql = Sql {
     text: "SELECT id, body FROM plimsoll.groups WHERE ns = $1 AND id = ANY($2) ORDER BY id FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-static COMMITS: Sql = Sql {
+pub(crate) static COMMITS: Sql = Sql {
     text: "SELECT id, receipt, position FROM plimsoll.commits WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };

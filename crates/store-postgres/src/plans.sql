@@ -1,9 +1,6 @@
 -- Purpose: tables with many rows, for the test of plans.
 -- Ids, keys and times grow with the number of a row. Lane 1 has everything, and is not the only one.
-CREATE TABLE plimsoll.tasks_done_2030_01 PARTITION OF plimsoll.tasks_done
-    FOR VALUES FROM ('2030-01-01') TO ('2030-02-01');
-CREATE TABLE plimsoll.tasks_done_2020_01 PARTITION OF plimsoll.tasks_done
-    FOR VALUES FROM ('2020-01-01') TO ('2020-02-01');
+SELECT plimsoll.make_partition('2030-01-01'), plimsoll.make_partition('2020-01-01');
 
 CREATE FUNCTION plimsoll.nth(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
     SELECT lpad(n::text, 32, '0')::uuid
@@ -12,6 +9,7 @@ CREATE FUNCTION plimsoll.at(n bigint) RETURNS timestamptz LANGUAGE sql STABLE AS
     SELECT '2020-01-01'::timestamptz + n * interval '1 second'
 $$;
 
+-- Rows.
 INSERT INTO plimsoll.namespaces (name) VALUES ('1'), ('2');
 INSERT INTO plimsoll.records
 SELECT ns, 'k' || lpad(n::text, 5, '0'), jsonb_build_object('n', n::text), 1, plimsoll.at(n),

@@ -10,11 +10,12 @@ use crate::error::Answer;
 use crate::session::{Call, Session, Sql, params, quoted, with_schema};
 
 /// The migrations, the first one first.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../sql/migrations/0001_tables.sql"),
     include_str!("../sql/migrations/0002_views.sql"),
     include_str!("../sql/migrations/0003_partitions.sql"),
     include_str!("../sql/migrations/0004_submit.sql"),
+    include_str!("../sql/migrations/0005_ballast.sql"),
 ];
 
 /// The version of the schema that this program works with.

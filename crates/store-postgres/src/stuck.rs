@@ -48,11 +48,11 @@ macro_rules! busy {
     };
 }
 
-static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
-static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
-static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
+pub(crate) static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
+pub(crate) static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
+pub(crate) static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
 /// A task has a row in one of two tables, or a claim holds it.
-static TASKS: Sql = Sql {
+pub(crate) static TASKS: Sql = Sql {
     text: "WITH named AS MATERIALIZED (SELECT lane, id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)), \
            live AS MATERIALIZED (SELECT t.id FROM named n JOIN plimsoll.tasks t ON t.lane = n.lane AND t.id = n.id \
            FOR UPDATE OF t SKIP LOCKED), \

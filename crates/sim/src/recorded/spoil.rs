@@ -57,8 +57,9 @@ impl Spoiler {
         }
     }
 
+    /// A lock without guards does harm only when two take it at once: every call is spoiled.
     fn plants(&self, spoil: Spoil) -> bool {
-        self.spoil == spoil && self.ids.below(ONE_OF) == 0
+        self.spoil == spoil && (spoil == Spoil::UnguardedLock || self.ids.below(ONE_OF) == 0)
     }
 
     fn before(&self) -> MutexGuard<'_, Before> {

@@ -266,13 +266,16 @@ SELECT
 FROM plimsoll.claims c CROSS JOIN LATERAL unnest(c.tasks, c.priorities, c.runnable) u(id, priority, runnable_at)
 WHERE c.until IS NOT NULL AND u.priority IS NOT NULL AND u.id <> ALL (c.gone);
 
--- What of it is still held. Claims are few: OFFSET keeps the planner from beginning with the specs.
+-- What of it is still held. Claims are few: OFFSET and LIMIT keep the planner from beginning with another table.
 CREATE VIEW plimsoll.held AS
 SELECT s.lane, t.*
 FROM plimsoll.taken t
-CROSS JOIN LATERAL (SELECT s.lane FROM plimsoll.specs s WHERE s.ns = t.ns AND s.id = t.id OFFSET 0) s
-WHERE NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = s.lane AND o.id = t.id)
-  AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = s.lane AND o.id = t.id);
+CROSS JOIN LATERAL (
+    SELECT s.lane FROM plimsoll.specs s WHERE s.ns = t.ns AND s.id = t.id
+      AND (SELECT 1 FROM plimsoll.tasks o WHERE o.lane = s.lane AND o.id = t.id LIMIT 1) IS NULL
+      AND (SELECT 1 FROM plimsoll.tasks_done o WHERE o.lane = s.lane AND o.id = t.id LIMIT 1) IS NULL
+    OFFSET 0
+) s;
 
 -- Likewise, of tasks that are in neither table. Few ids are looked for in each claim as it is, many in a
 -- hash, whatever the settings: `IS TRUE` keeps the planner from making a join of it.

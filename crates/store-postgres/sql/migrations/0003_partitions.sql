@@ -7,6 +7,21 @@
 CREATE FUNCTION plimsoll.month_of(at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN date_trunc('month', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
 
+-- Adds rows of nobody to a partition, so that it is never empty: see 0005.
+CREATE FUNCTION plimsoll.weigh_partition(partition text, at timestamptz) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s ALTER COLUMN ns SET (n_distinct = 1), ALTER COLUMN lane SET (n_distinct = 1)',
+        partition);
+    EXECUTE format(
+        'INSERT INTO %s (ns, lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, failures, '
+        'finished_at, removable_from) '
+        'SELECT 0, 0, gen_random_uuid(), 3 + n %% 3, 0, $1, $1, 0, 0, 0, 0, $1, ''infinity'' '
+        'FROM generate_series(1, 200) n', partition) USING at;
+    EXECUTE format('ANALYZE %s', partition);
+END
+$$;
+
 -- Makes the partition of a month, if it is missing. Answers whether it did.
 -- Locking: `tasks_done_other` is locked against everybody while it is searched for rows of that month, which
 -- are moved. If it is too large to be searched in a moment, the month stays there.
@@ -30,20 +45,21 @@ BEGIN
         'INSERT INTO %s.%I SELECT * FROM moved', home, name) USING begins, ends;
     EXECUTE format('ALTER TABLE plimsoll.tasks_done ATTACH PARTITION %s.%I FOR VALUES FROM (%L) TO (%L)',
         home, name, begins, ends);
+    PERFORM plimsoll.weigh_partition(format('%s.%I', home, name), begins);
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END
 $$;
 
--- Drops a partition, if nothing is in it. Answers whether it did.
+-- Drops a partition, if nothing of anybody is in it. Answers whether it did.
 -- Locking: `tasks_done` is locked against everybody for a moment. A partition whose rows were deleted is large
 -- until it is vacuumed, and is left alone until then.
 CREATE FUNCTION plimsoll.drop_partition(partition regclass) RETURNS boolean LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE
     used boolean;
-    look constant text := format('SELECT EXISTS (SELECT 1 FROM %s)', partition);
+    look constant text := format('SELECT EXISTS (SELECT 1 FROM %s WHERE ns <> 0)', partition);
 BEGIN
     IF pg_relation_size(partition) > 64 * 1024 * 1024 THEN
         RETURN false;
@@ -99,4 +115,11 @@ REVOKE ALL ON FUNCTION plimsoll.make_partition(timestamptz) FROM PUBLIC;
 REVOKE ALL ON FUNCTION plimsoll.drop_partition(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION plimsoll.keep_partitions(integer) FROM PUBLIC;
 
-DO $$ BEGIN PERFORM plimsoll.keep_partitions(2); END $$;
+REVOKE ALL ON FUNCTION plimsoll.weigh_partition(text, timestamptz) FROM PUBLIC;
+
+DO $$
+BEGIN
+    PERFORM plimsoll.weigh_partition('plimsoll.tasks_done_other', '-infinity');
+    PERFORM plimsoll.keep_partitions(2);
+END
+$$;

@@ -126,9 +126,9 @@ pub(crate) static KEPT: Sql = Sql {
         ", d.removable_from, d.lane, d.id FROM (SELECT * FROM plimsoll.tasks_done \
          WHERE ns = $1 AND status = $2 AND removable_from <= $3 \
          AND (removable_from, lane, id) > ($4, $5, $6) \
-         ORDER BY removable_from, lane, id LIMIT $7) d \
+         ORDER BY removable_from FETCH FIRST ($7) ROWS WITH TIES) d \
          LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         ORDER BY d.removable_from, d.lane, d.id"
+         ORDER BY d.removable_from, d.lane, d.id LIMIT $7"
     ),
     types: &[
         Type::INT4,

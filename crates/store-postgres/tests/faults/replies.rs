@@ -7,9 +7,9 @@ use std::future::Future;
 use futures::future::join;
 use plimsoll_core::error::Applied;
 use plimsoll_core::record::integer;
-use plimsoll_core::store::{Commit, Ending, Get, Merge, Outcome, Settle, Tasks, Write};
+use plimsoll_core::store::{Commit, Ending, Exchange, Get, Merge, Outcome, Settle, Tasks, Write};
 use plimsoll_core::task::Status;
-use plimsoll_core::{Name, Store};
+use plimsoll_core::{Error, Name, Store};
 use plimsoll_store_postgres::tokio_postgres::Client;
 use plimsoll_store_postgres::{PostgresStore, migrate};
 
@@ -103,7 +103,8 @@ impl Lossy {
     }
 
     async fn history(&self) -> i64 {
-        let sql = format!("SELECT count(*) FROM {}.changes", self.world.config.schema);
+        let schema = &self.world.config.schema;
+        let sql = format!("SELECT count(*) FROM {schema}.changes WHERE ns > 0");
         self.stranger
             .query_one(&sql, &[])
             .await
@@ -211,4 +212,30 @@ async fn what_was_committed_is_so_whatever_becomes_of_what_was_asked_with_it() {
     assert_eq!(revision, written);
     let answer = one(&lossy.store, put("another")).await;
     assert_told(answer, Applied::No, "run `plimsoll migrate`");
+}
+
+#[tokio::test]
+async fn commits_are_answered_although_one_cannot_be_read_and_the_claim_fails() {
+    let lossy = Lossy::new("beside").await;
+    one(&lossy.store, put("damaged")).await.expect("a record");
+    let schema = &lossy.world.config.schema;
+    let spoil = format!(
+        "UPDATE {schema}.records SET fields = '{{\"n\": 1}}'; \
+         ALTER TABLE {schema}.claims RENAME TO gone"
+    );
+    (lossy.stranger.batch_execute(&spoil))
+        .await
+        .expect("spoilt");
+    let exchange = Exchange {
+        commits: vec![put("first"), put("damaged"), put("last")],
+        renew: None,
+        claim: Some(lossy.world.claim(1)),
+    };
+    let answer = lossy.store.exchange(exchange).await.expect("an answer");
+    let [Ok(first), Err(Error::Corrupt(_)), Ok(last)] = &answer.commits[..] else {
+        panic!("{:?}", answer.commits);
+    };
+    assert!(first.position < last.position);
+    let claimed = answer.claimed.expect("an answer to the claim");
+    assert_told(claimed, Applied::No, "run `plimsoll migrate`");
 }

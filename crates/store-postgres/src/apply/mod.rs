@@ -1,0 +1,257 @@
+//! Writes rows that were decided, set by set.
+//!
+//! Rows that are changed or removed must be as they were when they were read, and rows that are
+//! new must not be there: otherwise the transaction fails as a whole, and is decided again.
+
+pub(crate) mod logs;
+pub(crate) mod records;
+pub(crate) mod tasks;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_core::decide::Rows;
+use plimsoll_core::task::{Lane, Status, Task};
+use plimsoll_core::{TaskId, Timestamp};
+use tokio_postgres::types::Type;
+
+use self::tasks::{
+    DELETE_DONE, DELETE_LIVE, DELETE_PLACES, DELETE_SPECS, Done, INSERT_DONE, INSERT_LIVE, Live,
+    Places, RENEW, UPDATE_LIVE, insert_specs,
+};
+use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
+use crate::codec::{At, Id, Place, lane_number, signed, status_code};
+use crate::error::Answer;
+use crate::indexes::Known;
+use crate::session::{Call, Sql, params};
+
+static COUNT: Sql = Sql {
+    text: "INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($2, $3, $4, $5)",
+    types: &[
+        Type::INT4,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+    ],
+};
+
+/// The statements that write what a transaction decided, in an order in which rows make way for
+/// others with the same key.
+#[derive(Debug, Default)]
+pub(crate) struct Apply {
+    ns: i32,
+    /// Tasks without a row of their own, and the claims to tell when they leave them, if that has to
+    /// be told.
+    rowless: BTreeMap<TaskId, Option<Id>>,
+    taken_out: (BTreeSet<Id>, Vec<Id>),
+    removed: Vec<TaskId>,
+    /// When those that are removed were claimed first.
+    started: BTreeSet<Timestamp>,
+    claimed: Vec<Place>,
+    delete_live: Places,
+    delete_done: Places,
+    update_live: (Live, Vec<i64>),
+    new: Vec<Arc<Task>>,
+    insert_live: Live,
+    insert_done: Done,
+    counts: BTreeMap<(Lane, Status), i64>,
+    others: Vec<Call>,
+    /// Tasks as they are written; `None`: removed.
+    pub(crate) written: Vec<(TaskId, Option<Arc<Task>>)>,
+}
+
+impl Apply {
+    pub(crate) fn new(ns: i32) -> Self {
+        Self {
+            ns,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in all rows that commits have written.
+    pub(crate) fn rows(&mut self, rows: Rows, indexes: &[Known]) -> Answer<()> {
+        self.records(rows.records.into_written(), indexes)?;
+        self.keys(rows.keys.into_written());
+        for row in rows.tasks.into_written() {
+            self.task(row.before.as_deref(), row.after)?;
+        }
+        self.groups(rows.groups.into_written())
+    }
+
+    /// Takes in which tasks have no row of their own, and the claims to tell when they leave them.
+    pub(crate) fn rowless(&mut self, rowless: impl IntoIterator<Item = (TaskId, Option<Id>)>) {
+        self.rowless.extend(rowless);
+    }
+
+    /// Takes in a task that leaves its row, for its claim is all there is of it.
+    pub(crate) fn claim(&mut self, place: Place, before: &Task, after: &Task) {
+        self.claimed.push(place);
+        self.count(Some(before), Some(after));
+    }
+
+    /// Whether a task had no row. If it had not, it leaves its claim.
+    fn leaves_claim(&mut self, id: TaskId) -> bool {
+        let claim = self.rowless.remove(&id);
+        if let Some(Some(claim)) = claim {
+            self.taken_out.0.insert(claim);
+            self.taken_out.1.push(id.into());
+        }
+        claim.is_some()
+    }
+
+    /// Takes in a task.
+    pub(crate) fn task(&mut self, before: Option<&Task>, after: Option<Arc<Task>>) -> Answer<()> {
+        match (before, after) {
+            (None, None) => {}
+            (Some(before), None) => self.remove(before),
+            (Some(before), Some(after)) if before.spec.born != after.spec.born => {
+                // Another task has taken the id.
+                self.remove(before);
+                self.task(None, Some(after))?;
+            }
+            (before, Some(after)) => {
+                self.written.push((after.id(), Some(after.clone())));
+                self.count(before, Some(&after));
+                match before {
+                    None => self.new.push(after.clone()),
+                    Some(before) if self.leaves_claim(before.id()) => {}
+                    Some(before) if before.status.is_terminal() => {
+                        self.delete_done.push(self.ns, before);
+                    }
+                    Some(before) if after.status.is_terminal() => {
+                        self.delete_live.push(self.ns, before);
+                    }
+                    Some(before) => {
+                        self.update_live.0.push(self.ns, &after)?;
+                        self.update_live.1.push(signed(before.revision.get()));
+                        return Ok(());
+                    }
+                }
+                match after.status.is_terminal() {
+                    true => self.insert_done.push(self.ns, &after)?,
+                    false => self.insert_live.push(self.ns, &after)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, task: &Task) {
+        self.written.push((task.id(), None));
+        self.count(Some(task), None);
+        self.removed.push(task.id());
+        self.started.extend(task.started_at);
+        if self.leaves_claim(task.id()) {
+            return;
+        }
+        match task.status.is_terminal() {
+            true => self.delete_done.push(self.ns, task),
+            false => self.delete_live.push(self.ns, task),
+        }
+    }
+
+    fn count(&mut self, before: Option<&Task>, after: Option<&Task>) {
+        for (task, by) in [(before, -1), (after, 1)] {
+            if let Some(task) = task {
+                let place = (task.spec.lane.clone(), task.status);
+                *self.counts.entry(place).or_default() += by;
+            }
+        }
+    }
+
+    /// Takes in leases that end at another time. What has no row gets one: the others of its claim
+    /// are not prolonged with it.
+    pub(crate) fn leases(&mut self, renewed: &[(Arc<Task>, Timestamp)]) -> Answer<()> {
+        let (mut lanes, mut ids, mut untils) = (Vec::new(), Vec::new(), Vec::new());
+        for (task, until) in renewed {
+            if self.leaves_claim(task.id()) {
+                let mut task = task.clone();
+                if let Some(lease) = &mut Arc::make_mut(&mut task).lease {
+                    lease.until = *until;
+                }
+                self.insert_live.push(self.ns, &task)?;
+                self.written.push((task.id(), Some(task)));
+            } else {
+                lanes.push(lane_number(self.ns, &task.spec.lane));
+                ids.push(Id::from(task.id()));
+                untils.push(At(*until));
+            }
+        }
+        if !ids.is_empty() {
+            self.others
+                .push(Call::new(&RENEW, params![lanes, ids, untils]));
+        }
+        Ok(())
+    }
+
+    /// Takes in claims whose leases end at another time.
+    pub(crate) fn prolong(&mut self, claims: Vec<Id>, until: Timestamp) {
+        self.others
+            .push(Call::new(&PROLONG, params![self.ns, claims, At(until)]));
+    }
+
+    /// The statements, in order.
+    pub(crate) fn calls(self) -> Answer<Vec<Call>> {
+        let ns = self.ns;
+        let mut calls = Vec::new();
+        let (claims, tasks) = self.taken_out;
+        if !claims.is_empty() {
+            let claims: Vec<Id> = claims.into_iter().collect();
+            calls.push(Call::new(&TAKE_OUT, params![ns, claims, tasks]));
+        }
+        if !self.claimed.is_empty() {
+            calls.push(Call::new(&DELETE_PLACES, params![self.claimed]));
+        }
+        calls.extend(self.delete_live.call(&DELETE_LIVE));
+        calls.extend(self.delete_done.call(&DELETE_DONE));
+        if !self.removed.is_empty() {
+            let ids: Vec<_> = self.removed.iter().map(|id| Id::from(*id)).collect();
+            let started: Vec<_> = self.started.into_iter().map(At).collect();
+            if !started.is_empty() {
+                let params = params![ns, ids.clone(), started];
+                calls.push(Call::new(&TAKE_OUT_REMOVED, params));
+            }
+            calls.push(Call::new(&DELETE_SPECS, params![ns, ids.clone()]));
+            calls.extend(logs::remove(ns, ids));
+        }
+        let (update, before) = self.update_live;
+        if !before.is_empty() {
+            let params = update.params(ns).into_iter().chain(params![before]);
+            calls.push(Call::new(&UPDATE_LIVE, params.collect()));
+        }
+        if !self.new.is_empty() {
+            calls.push(insert_specs(ns, &self.new)?);
+        }
+        if !self.insert_live.is_empty() {
+            calls.push(Call::new(&INSERT_LIVE, self.insert_live.params(ns)));
+        }
+        if !self.insert_done.is_empty() {
+            calls.push(Call::new(&INSERT_DONE, self.insert_done.params(ns)));
+        }
+        calls.extend(self.others);
+        calls.extend(count(ns, self.counts));
+        Ok(calls)
+    }
+}
+
+fn count(ns: i32, counts: BTreeMap<(Lane, Status), i64>) -> Option<Call> {
+    let changed: Vec<_> = counts.into_iter().filter(|(_, by)| *by != 0).collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let queues: Vec<_> = changed
+        .iter()
+        .map(|((lane, _), _)| lane.queue.to_string())
+        .collect();
+    let kinds: Vec<_> = changed
+        .iter()
+        .map(|((lane, _), _)| lane.kind.to_string())
+        .collect();
+    let statuses: Vec<_> = changed
+        .iter()
+        .map(|((_, status), _)| status_code(*status))
+        .collect();
+    let by: Vec<_> = changed.iter().map(|(_, by)| *by).collect();
+    Some(Call::new(&COUNT, params![ns, queues, kinds, statuses, by]))
+}

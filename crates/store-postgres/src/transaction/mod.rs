@@ -1,0 +1,188 @@
+//! One call that writes: commits, renewals and a claim in one transaction.
+//!
+//! First it is assumed that tasks to be submitted are new, so that nothing has to be read for
+//! them. If that turns out wrong, or somebody else was faster, everything is read and decided
+//! again.
+
+mod assumed;
+mod attempt;
+mod tries;
+mod writing;
+
+use plimsoll_core::clock::Clock;
+use plimsoll_core::error::Applied;
+use plimsoll_core::store::check::Check;
+use plimsoll_core::store::{Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Renewal};
+use plimsoll_core::wake::Wake;
+use plimsoll_core::{Error, Limits, Result};
+
+use crate::error::Fault;
+use crate::held::Held;
+use crate::inbox::Inbox;
+use crate::pool::Pool;
+use crate::stuck::Stuck;
+
+pub(crate) use attempt::attempt;
+pub(crate) use tries::TRIES;
+
+/// How many commits a transaction has at most: as many as there are revisions for it, less one for
+/// a claim.
+const COMMITS_MAX: usize = 1_000;
+
+/// About how many bytes they carry: an entry of the history holds them all.
+const COMMITS_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a call is about.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) ns: i32,
+    pub(crate) limits: &'a Limits,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) held: &'a Held,
+    pub(crate) stuck: &'a Stuck,
+}
+
+/// What becomes one transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) commits: Vec<Commit>,
+    pub(crate) renew: Option<Renew>,
+    pub(crate) claim: Option<Claim>,
+    /// Where the commits come from, if it is the inbox: then the transaction has begun.
+    pub(crate) inbox: Option<Inbox>,
+}
+
+/// What a transaction came to.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    receipts: Vec<Result<Receipt>>,
+    renewals: Option<Result<Vec<Renewal>>>,
+    claimed: Option<Result<Claimed>>,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    look_into_inbox: bool,
+}
+
+/// How long a transaction waits for rows that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As long as `lock_timeout` allows.
+    Patient,
+    /// Hardly.
+    Hurried,
+}
+
+/// How a transaction is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Whether everything is read, and nothing assumed.
+    pub(crate) cautious: bool,
+    pub(crate) pace: Pace,
+}
+
+/// Why a transaction failed, and whether it may have happened all the same.
+pub(crate) type Failed = (Fault, Applied);
+
+/// What an exchange came to.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) exchanged: Exchanged,
+    pub(crate) wake: Wake,
+    /// A claim found less than it asked for, and there is something in the inbox.
+    pub(crate) look_into_inbox: bool,
+}
+
+/// Carries out an exchange.
+pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) -> Result<Carried> {
+    let mut answer = Exchanged {
+        commits: Vec::with_capacity(exchange.commits.len()),
+        renewals: None,
+        claimed: None,
+    };
+    let mut last = Part::default();
+    let (renew, claim) = (exchange.renew, exchange.claim);
+    match renew.as_ref().map(|renew| renew.check(about.limits)) {
+        Some(Err(invalid)) => answer.renewals = Some(Err(invalid.into())),
+        Some(Ok(())) | None => last.renew = renew,
+    }
+    match claim.as_ref().map(|claim| claim.check(about.limits)) {
+        Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
+        Some(Ok(())) | None => last.claim = claim,
+    }
+    let (mut wake, mut look_into_inbox) = (Wake::default(), false);
+    let (mut valid, mut places) = (Vec::new(), Vec::new());
+    for (place, commit) in exchange.commits.into_iter().enumerate() {
+        match commit.check(about.limits) {
+            Ok(()) => {
+                answer.commits.push(Err(Error::Closed));
+                places.push(place);
+                valid.push(commit);
+            }
+            Err(invalid) => answer.commits.push(Err(invalid.into())),
+        }
+    }
+    let mut parts = cut(valid);
+    match parts.last_mut() {
+        Some(part) => (part.renew, part.claim) = (last.renew, last.claim),
+        None => parts.push(last),
+    }
+    let alone = parts.len() == 1;
+    let mut places = places.into_iter();
+    for part in parts {
+        let (count, renews, claims) = (
+            part.commits.len(),
+            part.renew.is_some(),
+            part.claim.is_some(),
+        );
+        match tries::carry_out(pool, about, part).await {
+            Ok(done) => {
+                wake.absorb(&done.wake);
+                look_into_inbox |= done.look_into_inbox;
+                for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
+                    answer.commits[place] = receipt;
+                }
+                answer.renewals = answer.renewals.or(done.renewals);
+                answer.claimed = answer.claimed.or(done.claimed);
+            }
+            Err((fault, applied)) => {
+                let error = fault.into_error(applied);
+                if alone {
+                    return Err(error);
+                }
+                for place in places.by_ref().take(count) {
+                    answer.commits[place] = Err(error.clone());
+                }
+                answer.renewals = answer.renewals.or(renews.then(|| Err(error.clone())));
+                answer.claimed = answer.claimed.or(claims.then(|| Err(error.clone())));
+            }
+        }
+    }
+    Ok(Carried {
+        exchanged: answer,
+        wake,
+        look_into_inbox,
+    })
+}
+
+/// Cuts commits into transactions that hold nobody up for long.
+fn cut(commits: Vec<Commit>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut bytes = 0;
+    for commit in commits {
+        let size = commit.size();
+        match parts.last_mut() {
+            Some(part) if part.commits.len() < COMMITS_MAX && bytes + size <= COMMITS_BYTES_MAX => {
+                part.commits.push(commit);
+                bytes += size;
+            }
+            _ => {
+                bytes = size;
+                parts.push(Part {
+                    commits: vec![commit],
+                    ..Part::default()
+                });
+            }
+        }
+    }
+    parts
+}

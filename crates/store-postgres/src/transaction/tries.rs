@@ -1,0 +1,217 @@
+//! How often a transaction is tried, and what is done about rows that others keep locked.
+
+use plimsoll_core::error::Applied;
+use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::wake::Wake;
+use plimsoll_core::{Error, Result};
+
+use super::assumed::held_task;
+use super::attempt::attempt;
+use super::{About, Done, Failed, How, Pace, Part};
+use crate::error::Fault;
+use crate::pool::Pool;
+use crate::stuck;
+
+/// How often a transaction is tried again because somebody else was faster.
+pub(crate) const TRIES: usize = 100;
+
+/// How often one commit waits for rows that somebody else has locked.
+const WAITS: usize = 2;
+
+/// How often with another connection.
+const RECONNECTS: usize = 8;
+
+impl Pace {
+    /// Nobody waits for what is known to be locked. Leases are worth it.
+    fn of(about: About<'_>, part: &Part) -> Self {
+        match about.stuck.has_unnamed(about.ns) && !part.commits.is_empty() {
+            true => Self::Hurried,
+            false => Self::Patient,
+        }
+    }
+}
+
+/// Carries out a part, past rows that are thought to be locked by somebody else.
+pub(super) async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+    let stuck = about.stuck.rows(about.ns);
+    match stuck::held_up(&part.commits, stuck).contains(&true) {
+        true => past_the_stuck(pool, about, part).await,
+        false => {
+            let pace = Pace::of(about, &part);
+            try_out(pool, about, part, pace).await
+        }
+    }
+}
+
+/// Tries a part, again as long as that is of use.
+async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Result<Done, Failed> {
+    let mut how = How {
+        cautious: false,
+        pace,
+    };
+    let (mut tries, mut waits, mut reconnects) = (0, 0, 0);
+    loop {
+        let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
+        let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
+        let (fault, applied) = match attempt(session, about, &part, how).await {
+            Ok(done) => return Ok(done),
+            Err(failed) => failed,
+        };
+        let writes = part.commits.iter().flat_map(|commit| &commit.writes);
+        about.held.forget(about.ns, writes.filter_map(held_task));
+        session.roll_back().await;
+        if applied != Applied::No {
+            return Err((fault, applied));
+        }
+        match fault {
+            Fault::Moved if tries < TRIES => tries += 1,
+            Fault::Busy if pace == Pace::Hurried && part.commits.len() <= 1 => {
+                return Err((fault, applied));
+            }
+            Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
+            Fault::Busy if !part.commits.is_empty() => {
+                let busy = stuck::find(session, about.ns, &part.commits).await;
+                drop(pooled);
+                about
+                    .stuck
+                    .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
+                return Box::pin(past_the_stuck(pool, about, part)).await;
+            }
+            Fault::Corrupt(_) if part.commits.len() > 1 => {
+                drop(pooled);
+                return Box::pin(one_by_one(pool, about, part, pace)).await;
+            }
+            Fault::Corrupt(what) if part.commits.len() == 1 => {
+                let error = Error::Corrupt(what.into());
+                let rest = Part {
+                    commits: Vec::new(),
+                    ..part
+                };
+                drop(pooled);
+                let mut done = Box::pin(try_out(pool, about, rest, pace)).await?;
+                done.receipts = vec![Err(error)];
+                return Ok(done);
+            }
+            fault if (fault.breaks_connection() || fault.is_stale()) && reconnects < RECONNECTS => {
+                reconnects += 1;
+            }
+            fault => return Err((fault, applied)),
+        }
+        how.cautious = true;
+    }
+}
+
+/// Carries out what names no row that somebody else keeps locked. The rest is tried almost without
+/// waiting, each commit by itself.
+async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
+    let held_up = stuck::held_up(&part.commits, about.stuck.rows(about.ns));
+    if !held_up.contains(&true) {
+        // It was a row that a decision has led to.
+        about.stuck.mark_unnamed(about.ns);
+        return one_by_one(pool, about, part, Pace::Hurried).await;
+    }
+    let (mut free, mut stuck) = (Vec::new(), Vec::new());
+    for (commit, held_up) in part.commits.into_iter().zip(&held_up) {
+        match held_up {
+            true => stuck.push(commit),
+            false => free.push(commit),
+        }
+    }
+    part.commits = free;
+    let pace = Pace::of(about, &part);
+    let mut done = try_out(pool, about, part, pace).await?;
+    let mut free = std::mem::take(&mut done.receipts).into_iter();
+    let (mut stuck, mut waits) = (stuck.into_iter(), true);
+    for held_up in held_up {
+        let receipt = match held_up {
+            false => free.next(),
+            true => match stuck.next() {
+                Some(commit) => {
+                    let tried = hardly_waiting(pool, about, commit, &mut waits, &mut done.wake);
+                    Some(tried.await)
+                }
+                None => None,
+            },
+        };
+        done.receipts.extend(receipt);
+    }
+    Ok(done)
+}
+
+/// Carries out a commit if all rows that it names are free, or `waits` a moment for them: a row that
+/// everybody wants is hardly ever free, but soon. Only the first one waits, if in vain.
+async fn hardly_waiting(
+    pool: &Pool,
+    about: About<'_>,
+    commit: Commit,
+    waits: &mut bool,
+    wake: &mut Wake,
+) -> Result<Receipt> {
+    let untouched = |fault: Fault| fault.into_error(Applied::No);
+    let busy = {
+        let mut pooled = pool.session().await.map_err(untouched)?;
+        let session = pooled.session().map_err(untouched)?;
+        let found = stuck::find(session, about.ns, std::slice::from_ref(&commit)).await;
+        found.map_err(untouched)?
+    };
+    if !busy.is_empty() && !*waits {
+        about.stuck.mark(about.ns, busy);
+        return Err(untouched(Fault::Busy));
+    }
+    let one = Part {
+        commits: vec![commit.clone()],
+        ..Part::default()
+    };
+    let mut done = match try_out(pool, about, one, Pace::Hurried).await {
+        Ok(done) => done,
+        Err((fault, applied)) => {
+            *waits &= !matches!(fault, Fault::Busy);
+            about.stuck.mark(about.ns, busy);
+            return Err(fault.into_error(applied));
+        }
+    };
+    about.stuck.clear(about.ns, &commit);
+    wake.absorb(&done.wake);
+    (done.receipts.pop()).unwrap_or_else(|| Err(Error::Corrupt("a commit was not decided".into())))
+}
+
+/// Carries out each commit by itself: one that cannot be does not keep the others waiting.
+async fn one_by_one(
+    pool: &Pool,
+    about: About<'_>,
+    mut part: Part,
+    pace: Pace,
+) -> Result<Done, Failed> {
+    let mut all = Done::default();
+    for commit in std::mem::take(&mut part.commits) {
+        let one = Part {
+            commits: vec![commit],
+            ..Part::default()
+        };
+        match try_out(pool, about, one, pace).await {
+            Ok(done) => {
+                all.wake.absorb(&done.wake);
+                all.receipts.extend(done.receipts);
+            }
+            Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
+        }
+    }
+    // The commits have happened, whatever becomes of the rest.
+    let (renews, claims) = (part.renew.is_some(), part.claim.is_some());
+    match try_out(pool, about, part, Pace::Patient).await {
+        Ok(done) => {
+            all.wake.absorb(&done.wake);
+            Ok(Done {
+                receipts: all.receipts,
+                wake: all.wake,
+                ..done
+            })
+        }
+        Err((fault, applied)) => {
+            let error = fault.into_error(applied);
+            all.renewals = renews.then(|| Err(error.clone()));
+            all.claimed = claims.then_some(Err(error));
+            Ok(all)
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a transaction is going to write, and its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::change::Change;
+use plimsoll_core::error::Applied;
+use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::task::Task;
+use plimsoll_core::wake::Wake;
+use plimsoll_core::{Position, Result, TaskId, Timestamp};
+use tokio_postgres::types::Type;
+
+use super::Failed;
+use super::attempt::{Decided, HURRY};
+use crate::apply::Apply;
+use crate::codec::{At, Id, column, encode, unsigned};
+use crate::error::{Answer, Fault};
+use crate::session::{COMMIT, Call, Session, Sql, params};
+
+static APPEND: Sql = Sql {
+    text: "SELECT plimsoll.append($1, $2, $3)",
+    types: &[Type::INT4, Type::TIMESTAMPTZ, Type::BYTEA],
+};
+
+/// Receipts, with the position that this transaction has taken.
+static REMEMBER: Sql = Sql {
+    text: "INSERT INTO plimsoll.commits SELECT $1, u.id, $2, \
+           CASE WHEN u.told THEN currval('plimsoll.positions') END, u.receipt \
+           FROM unnest($3, $4, $5) u(id, told, receipt)",
+    types: &[
+        Type::INT4,
+        Type::TIMESTAMPTZ,
+        Type::UUID_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+
+/// A receipt that has no position yet.
+pub(super) struct Draft {
+    receipt: Receipt,
+    told: bool,
+}
+
+impl Draft {
+    pub(super) fn with(self, position: Option<Position>) -> Receipt {
+        match self.told {
+            true => Receipt {
+                position,
+                ..self.receipt
+            },
+            false => self.receipt,
+        }
+    }
+}
+
+/// What a transaction is going to write.
+pub(super) struct Writing {
+    ns: i32,
+    pub(super) apply: Apply,
+    pub(super) changes: Vec<Change>,
+    /// Commits that repeat others of the same call.
+    pub(super) repeats: Vec<(usize, usize)>,
+    /// Receipts to be remembered: whether there is history, and the body. In the order of their ids,
+    /// so that two transactions with the same ones do not wait for each other.
+    remember: BTreeMap<Id, (bool, Vec<u8>)>,
+    logs: bool,
+    /// Tasks as they are written.
+    pub(super) tasks: Vec<(TaskId, Option<Arc<Task>>)>,
+}
+
+impl Writing {
+    pub(super) fn new(ns: i32) -> Self {
+        Self {
+            ns,
+            apply: Apply::new(ns),
+            changes: Vec::new(),
+            repeats: Vec::new(),
+            remember: BTreeMap::new(),
+            logs: false,
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Takes in what commits came to.
+    pub(super) fn commits(
+        &mut self,
+        decided: Decided,
+        commits: &[Commit],
+    ) -> Answer<Vec<Result<Draft>>> {
+        let mut drafts = Vec::with_capacity(commits.len());
+        let mut lines = Vec::new();
+        for (place, (applied, commit)) in decided.applied.into_iter().zip(commits).enumerate() {
+            let applied = match applied {
+                Ok(applied) => applied,
+                Err(error) => {
+                    drafts.push(Err(error));
+                    continue;
+                }
+            };
+            self.repeats
+                .extend(applied.repeats.map(|first| (place, first)));
+            let told = !applied.changes.is_empty();
+            if let (Some(id), false) = (commit.id, applied.receipt.repeated) {
+                let receipt = (told, encode(&applied.receipt)?);
+                self.remember.insert(Id(id.as_u128()), receipt);
+            }
+            self.changes.extend(applied.changes);
+            lines.extend(applied.lines);
+            drafts.push(Ok(Draft {
+                receipt: applied.receipt,
+                told,
+            }));
+        }
+        self.logs = !lines.is_empty();
+        let rowless = decided.loaded.rowless.into_iter();
+        self.apply
+            .rowless(rowless.map(|(task, claim)| (task, Some(claim))));
+        self.apply.rows(decided.loaded.rows, &decided.indexes)?;
+        self.apply.lines(&lines)?;
+        Ok(drafts)
+    }
+
+    /// The statements for what was taken in since the last time.
+    pub(super) fn flush(&mut self) -> Answer<Vec<Call>> {
+        let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
+        self.tasks.append(&mut apply.written);
+        apply.calls()
+    }
+
+    pub(super) fn wake(&self) -> Wake {
+        let mut wake = Wake::of(&self.changes);
+        wake.logs = self.logs;
+        wake
+    }
+
+    /// Writes everything and commits. Answers the position of the entry, if there is one.
+    pub(super) async fn finish(
+        &mut self,
+        session: &mut Session,
+        mut calls: Vec<Call>,
+        now: Timestamp,
+    ) -> Result<Option<Position>, Failed> {
+        let untouched = |fault| (fault, Applied::No);
+        let mut appended = None;
+        if !self.changes.is_empty() {
+            let entry = encode(&self.changes).map_err(untouched)?;
+            appended = Some(calls.len());
+            calls.push(Call::new(&APPEND, params![self.ns, At(now), entry]));
+        }
+        if !self.remember.is_empty() {
+            let (ids, receipts): (Vec<Id>, Vec<_>) =
+                std::mem::take(&mut self.remember).into_iter().unzip();
+            let (told, receipts): (Vec<bool>, Vec<Vec<u8>>) = receipts.into_iter().unzip();
+            calls.push(Call::new(
+                &REMEMBER,
+                params![self.ns, At(now), ids, told, receipts],
+            ));
+        }
+        // Nothing was read or locked, and there is nothing to write.
+        let idle = calls.iter().all(|call| call.begins() || call.is(&HURRY));
+        if idle && !session.is_open() {
+            return Ok(None);
+        }
+        calls.push((&COMMIT).into());
+        let answers = session.commit(calls).await?;
+        match appended {
+            None => Ok(None),
+            Some(place) => {
+                let row = answers.get(place).and_then(|rows| rows.first());
+                let row = row.ok_or((Fault::Corrupt("no position".into()), Applied::Unknown))?;
+                let position: i64 = column(row, 0).map_err(|fault| (fault, Applied::Unknown))?;
+                let position = unsigned(position).map_err(|fault| (fault, Applied::Unknown))?;
+                Ok(Some(Position::new(position)))
+            }
+        }
+    }
+}
