@@ -21,7 +21,7 @@ type Trouble = Box<dyn StdError + Sync + Send>;
 const EPOCH: i64 = 946_684_800_000_000;
 
 /// A moment in a `timestamptz`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct At(pub(crate) Timestamp);
 
 impl ToSql for At {
@@ -284,6 +284,34 @@ pub(crate) fn status_from(code: i16) -> Answer<Status> {
 }
 
 /// Counters fit signed integers for hundreds of years.
+/// A column that always has a value, for rows that are sent as arrays: only the first value, if all
+/// are the same. The statement fills it in for the others, as the server takes no time for it.
+pub(crate) fn same<T: PartialEq + Clone>(mut values: impl Iterator<Item = T>) -> Vec<T> {
+    let Some(first) = values.next() else {
+        return Vec::new();
+    };
+    let mut alike = 1;
+    let Some(other) = values.find(|value| {
+        alike += usize::from(*value == first);
+        *value != first
+    }) else {
+        return vec![first];
+    };
+    let mut all = vec![first; alike];
+    all.push(other);
+    all.extend(values);
+    all
+}
+
+/// A column that few rows have a value for: nothing, if none has. The server takes what is missing
+/// in an array for NULL.
+pub(crate) fn rare<T>(values: Vec<Option<T>>) -> Vec<Option<T>> {
+    match values.iter().any(Option::is_some) {
+        true => values,
+        false => Vec::new(),
+    }
+}
+
 pub(crate) fn signed(counter: u64) -> i64 {
     i64::try_from(counter).unwrap_or(i64::MAX)
 }
@@ -304,6 +332,30 @@ pub(crate) fn lane_number(ns: i32, lane: &Lane) -> i64 {
 mod tests {
     use super::*;
     use plimsoll_core::record::fields;
+
+    #[test]
+    fn only_a_column_of_equal_values_is_cut() {
+        for length in 1..8_u32 {
+            for bits in 0..1_u32 << length {
+                let values: Vec<u32> = (0..length).map(|bit| bits >> bit & 1).collect();
+                let equal = values.iter().all(|value| *value == values[0]);
+                let cut = same(values.iter().copied());
+                assert_eq!(
+                    cut,
+                    if equal {
+                        vec![values[0]]
+                    } else {
+                        values.clone()
+                    }
+                );
+                let some: Vec<_> = values
+                    .iter()
+                    .map(|value| (*value > 0).then_some(()))
+                    .collect();
+                assert_eq!(rare(some.clone()), if bits > 0 { some } else { Vec::new() });
+            }
+        }
+    }
 
     #[test]
     fn fields_of_any_bytes_come_back() {

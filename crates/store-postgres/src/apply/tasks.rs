@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
-use crate::codec::{At, Blob, Id, Json, lane_number, signed, status_code};
+use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
 use crate::session::{Call, Param, Sql, params};
 use crate::task_row::{SpecMore, StateMore, settler};
@@ -13,7 +13,12 @@ use crate::task_row::{SpecMore, StateMore, settler};
 static INSERT_SPECS: Sql = Sql {
     text: "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
            max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
-           SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+           SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
+           attempt_timeout_us, coalesce(max_attempts, ($8)[1]), coalesce(queue, ($9)[1]), \
+           coalesce(kind, ($10)[1]), payload, key, \"group\", owner, labels, trace, more \
+           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+           u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
+           payload, key, \"group\", owner, labels, trace, more)",
     types: &[
         Type::INT4,
         Type::UUID_ARRAY,
@@ -44,8 +49,15 @@ pub(super) static INSERT_LIVE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more) \
-           SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-           $17, $18, $19, $20)",
+           SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
+           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
+           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
+           coalesce(failures, ($11)[1]), started_at, claimed_at, until, deadline, incarnation, worker, \
+           stage, progress, more \
+           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+           $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
+           failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
+           more)",
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -71,9 +83,11 @@ pub(super) static INSERT_LIVE: Sql = Sql {
 };
 
 pub(crate) static UPDATE_LIVE: Sql = Sql {
-    text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = u.status, priority = u.priority, \
-           runnable_at = u.runnable_at, modified_at = u.modified_at, revision = u.revision, \
-           fence = u.fence, attempts = u.attempts, failures = u.failures, started_at = u.started_at, \
+    text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = coalesce(u.status, ($4)[1]), \
+           priority = coalesce(u.priority, ($5)[1]), runnable_at = coalesce(u.runnable_at, ($6)[1]), \
+           modified_at = coalesce(u.modified_at, ($7)[1]), revision = u.revision, \
+           fence = coalesce(u.fence, ($9)[1]), attempts = coalesce(u.attempts, ($10)[1]), \
+           failures = coalesce(u.failures, ($11)[1]), started_at = u.started_at, \
            claimed_at = u.claimed_at, until = u.until, deadline = u.deadline, \
            incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
            more = u.more \
@@ -81,8 +95,9 @@ pub(crate) static UPDATE_LIVE: Sql = Sql {
            $19, $20, $21) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
            attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more, before) \
-           WHERE t.lane = u.lane AND t.id = u.id AND t.revision = u.before AND t.ns = $1 RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($2))",
+           WHERE t.lane = coalesce(u.lane, ($2)[1]) AND t.id = u.id AND t.revision = u.before \
+           AND t.ns = $1 RETURNING 1) \
+           SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($3))",
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -132,8 +147,16 @@ pub(super) static INSERT_DONE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
            stage, progress, result, reason, settled_by, settled_worker, more) \
-           SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-           $17, $18, $19, $20, $21, $22)",
+           SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
+           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
+           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
+           coalesce(failures, ($11)[1]), started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
+           coalesce(removable_from, ($15)[1]), stage, progress, result, reason, \
+           coalesce(settled_by, $23), coalesce(settled_worker, $24), more \
+           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+           $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
+           attempts, failures, started_at, claimed_at, finished_at, removable_from, stage, progress, \
+           result, reason, settled_by, settled_worker, more)",
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -157,6 +180,8 @@ pub(super) static INSERT_DONE: Sql = Sql {
         Type::UUID_ARRAY,
         Type::TEXT_ARRAY,
         Type::BYTEA_ARRAY,
+        Type::UUID,
+        Type::TEXT,
     ],
 };
 
@@ -225,18 +250,18 @@ impl Common {
     fn params(self, ns: i32) -> Vec<Param> {
         params![
             ns,
-            self.lanes,
+            same(self.lanes.into_iter()),
             self.ids,
-            self.statuses,
-            self.priorities,
-            self.runnable,
-            self.modified,
+            same(self.statuses.into_iter()),
+            same(self.priorities.into_iter()),
+            same(self.runnable.into_iter()),
+            same(self.modified.into_iter()),
             self.revisions,
-            self.fences,
-            self.attempts,
-            self.failures,
-            self.started,
-            self.claimed
+            same(self.fences.into_iter()),
+            same(self.attempts.into_iter()),
+            same(self.failures.into_iter()),
+            rare(self.started),
+            rare(self.claimed)
         ]
     }
 }
@@ -280,13 +305,13 @@ impl Live {
     pub(super) fn params(self, ns: i32) -> Vec<Param> {
         let mut params = self.common.params(ns);
         params.extend(params![
-            self.until,
-            self.deadlines,
-            self.incarnations,
-            self.workers,
-            self.stages,
-            self.progress,
-            self.more
+            rare(self.until),
+            rare(self.deadlines),
+            rare(self.incarnations),
+            rare(self.workers),
+            rare(self.stages),
+            rare(self.progress),
+            rare(self.more)
         ]);
         params
     }
@@ -302,8 +327,8 @@ pub(super) struct Done {
     progress: Vec<Option<Json>>,
     results: Vec<Option<Blob>>,
     reasons: Vec<Option<String>>,
-    settled_by: Vec<Option<Id>>,
-    settled_workers: Vec<Option<String>>,
+    /// The life of the worker that ended it, and its name.
+    settlers: Vec<Option<(Id, String)>>,
     more: Vec<Option<Vec<u8>>>,
 }
 
@@ -324,27 +349,35 @@ impl Done {
             .push(task.progress.as_ref().map(Json::of).transpose()?);
         self.results.push(task.result.clone().map(Blob));
         self.reasons.push(task.reason.clone());
-        let settler = settler(task);
-        self.settled_by
-            .push(settler.as_ref().map(|by| Id(by.incarnation.as_u128())));
-        self.settled_workers
-            .push(settler.map(|by| by.name.to_string()));
+        let settler = settler(task).map(|by| (Id(by.incarnation.as_u128()), by.name.to_string()));
+        self.settlers.push(settler);
         self.more.push(StateMore::stored(task)?);
         Ok(())
     }
 
     pub(super) fn params(self, ns: i32) -> Vec<Param> {
+        // Whoever ends many tasks at once is mostly the same.
+        let first = self.settlers.first().cloned();
+        let all_same = |first: &Option<_>| self.settlers.iter().all(|by| by == first);
+        let settler = first.filter(all_same).flatten();
+        let (settled_by, settled_workers) = match &settler {
+            Some(_) => (Vec::new(), Vec::new()),
+            None => self.settlers.into_iter().map(Option::unzip).unzip(),
+        };
+        let (by, worker) = settler.unzip();
         let mut params = self.common.params(ns);
         params.extend(params![
-            self.finished,
-            self.removable,
-            self.stages,
-            self.progress,
-            self.results,
-            self.reasons,
-            self.settled_by,
-            self.settled_workers,
-            self.more
+            same(self.finished.into_iter()),
+            same(self.removable.into_iter()),
+            rare(self.stages),
+            rare(self.progress),
+            rare(self.results),
+            rare(self.reasons),
+            settled_by,
+            settled_workers,
+            rare(self.more),
+            by,
+            worker
         ]);
         params
     }
@@ -353,9 +386,12 @@ impl Done {
 pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>]) -> Answer<Call> {
     let specs = || tasks.iter().map(|task| &task.spec);
     let ids: Vec<_> = specs().map(|spec| Id::from(spec.id)).collect();
-    let lanes: Vec<_> = specs().map(|spec| lane_number(ns, &spec.lane)).collect();
+    let lanes = same(specs().map(|spec| &spec.lane));
+    let numbers: Vec<_> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
+    let queues: Vec<_> = lanes.iter().map(|lane| lane.queue.to_string()).collect();
+    let kinds: Vec<_> = lanes.iter().map(|lane| lane.kind.to_string()).collect();
     let born: Vec<_> = specs().map(|spec| signed(spec.born.get())).collect();
-    let created: Vec<_> = specs().map(|spec| At(spec.created_at)).collect();
+    let created = same(specs().map(|spec| At(spec.created_at)));
     let group_born: Vec<_> = specs()
         .map(|spec| spec.group_born.map(|born| signed(born.get())))
         .collect();
@@ -365,11 +401,8 @@ pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>]) -> Answer<Call> {
                 .map(|limit| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX))
         })
         .collect();
-    let attempts: Vec<_> = specs()
-        .map(|spec| i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX))
-        .collect();
-    let queues: Vec<_> = specs().map(|spec| spec.lane.queue.to_string()).collect();
-    let kinds: Vec<_> = specs().map(|spec| spec.lane.kind.to_string()).collect();
+    let attempts =
+        same(specs().map(|spec| i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX)));
     let payloads: Vec<_> = specs().map(|spec| Blob(spec.payload.clone())).collect();
     let keys: Vec<_> = specs()
         .map(|spec| spec.key.as_ref().map(|(key, _)| key.to_string()))
@@ -394,8 +427,23 @@ pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>]) -> Answer<Call> {
     Ok(Call::new(
         &INSERT_SPECS,
         params![
-            ns, ids, lanes, born, created, group_born, timeouts, attempts, queues, kinds, payloads,
-            keys, groups, owners, labels, traces, more
+            ns,
+            ids,
+            numbers,
+            born,
+            created,
+            rare(group_born),
+            rare(timeouts),
+            attempts,
+            queues,
+            kinds,
+            payloads,
+            rare(keys),
+            rare(groups),
+            rare(owners),
+            rare(labels),
+            rare(traces),
+            rare(more)
         ],
     ))
 }
