@@ -81,10 +81,12 @@ pub(crate) struct Taken {
 }
 
 /// Takes tasks, as they are in the transaction after `before` was sent, and writes them to `apply`.
+/// Unless it is `cautious`, a claim that takes something is assumed to be new: it cannot be remembered
+/// twice.
 pub(crate) async fn claim(
     session: &mut Session,
     ns: i32,
-    claim: &Claim,
+    (claim, cautious): (&Claim, bool),
     moment: &mut Revised<'_>,
     before: Vec<Call>,
     apply: &mut Apply,
@@ -113,7 +115,7 @@ pub(crate) async fn claim(
             }
         }
         Pick::Next { lanes, limit } => {
-            let found = next(session, ns, claim, (lanes, *limit), before).await?;
+            let found = next(session, ns, (claim, cautious), (lanes, *limit), before).await?;
             if let Some(remembered) = found.remembered {
                 taken.claimed.tasks = still_held(session, ns, remembered, claim, apply).await?;
                 return Ok(taken);
@@ -249,29 +251,32 @@ struct Next {
 async fn next(
     session: &mut Session,
     ns: i32,
-    claim: &Claim,
+    (claim, cautious): (&Claim, bool),
     (lanes, limit): (&[Lane], usize),
     mut calls: Vec<Call>,
 ) -> Answer<Next> {
     let mut numbers: Vec<i64> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let sent = calls.len();
     let request = Id(claim.request.as_u128());
-    calls.push(Call::new(&REMEMBERED, params![ns, request]));
+    let recall = || Call::new(&REMEMBERED, params![ns, request]);
+    if cautious {
+        calls.push(recall());
+    }
     calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
     let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
     calls.push(heads_of(ns, &numbers, wanted, heads));
-    let mut answers = session.run(&calls).await?.split_off(sent).into_iter();
-    let (remembered, due) = (answers.next(), answers.next());
-    let remembered = (remembered.iter().flatten().next())
-        .map(remembered_from)
-        .transpose()?;
+    let mut answers = session.run(&calls).await?;
+    let mut found = answers.pop().unwrap_or_default();
+    let due = answers.pop();
+    let mut remembered = match cautious {
+        true => remembered_from(answers.pop())?,
+        false => None,
+    };
     let (next_due, inbox) = match due.iter().flatten().next() {
         Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
         None => (None, false),
     };
-    let mut found = answers.next().unwrap_or_default();
     let (mut tasks, mut refused);
     loop {
         (tasks, refused) = (Vec::new(), Vec::new());
@@ -304,6 +309,9 @@ async fn next(
             .await?
             .swap_remove(0);
     }
+    if !cautious && tasks.is_empty() {
+        remembered = remembered_from(session.run(&[recall()]).await?.pop())?;
+    }
     tasks.truncate(limit);
     Ok(Next {
         remembered,
@@ -323,12 +331,15 @@ fn heads_of(ns: i32, lanes: &[i64], wanted: usize, heads: usize) -> Call {
     }
 }
 
-fn remembered_from(row: &Row) -> Answer<Vec<(TaskId, Fence)>> {
+fn remembered_from(found: Option<Vec<Row>>) -> Answer<Option<Vec<(TaskId, Fence)>>> {
+    let Some(row) = found.iter().flatten().next() else {
+        return Ok(None);
+    };
     let tasks: Vec<Id> = column(row, 0)?;
     let fences: Vec<i64> = column(row, 1)?;
-    (tasks.into_iter().zip(fences))
-        .map(|(task, fence)| Ok((task.task(), Fence::new(unsigned(fence)?))))
-        .collect()
+    let taken = (tasks.into_iter().zip(fences))
+        .map(|(task, fence)| Ok((task.task(), Fence::new(unsigned(fence)?))));
+    Ok(Some(taken.collect::<Answer<_>>()?))
 }
 
 /// What a claim that was applied before still holds, in the order it was taken.

@@ -261,7 +261,9 @@ async fn compact_tasks(
     for task in &tasks {
         apply.task(Some(task), None)?;
     }
+    let counts = std::mem::take(&mut apply.counts);
     let mut calls = apply.calls()?;
+    calls.extend(counts.call(ns));
     calls.push(Call::new(&DELETE_KEYS, params![ns, keys]));
     calls.push((&COMMIT).into());
     session.run(&calls).await?;

@@ -127,7 +127,7 @@ pub(crate) async fn add(
         wake: Wake::default(),
         inbox: true,
     };
-    params.extend(params![schema.to_owned(), notice.text(ns)]);
+    params.extend(params![schema.to_owned(), notice.text(ns, 0)]);
     let typed: Vec<_> = (params.iter())
         .map(|param| param.as_ref() as &(dyn tokio_postgres::types::ToSql + Sync))
         .zip(ADD.types.iter().cloned())

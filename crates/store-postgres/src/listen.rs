@@ -1,8 +1,9 @@
 //! Wake-ups between processes, on a connection of their own.
 //!
-//! What a process writes goes to its own listeners directly, and into an outbox. One task sends
-//! what has gathered there as one statement, after the commits and without waiting for the disk,
-//! and takes in what others send. It ends with the last handle to the database.
+//! What a process writes goes to its own listeners directly. For others, a writer that is the first
+//! for a moment sends it itself, right after its commit. What comes soon after goes into an outbox:
+//! one task sends what has gathered there as one statement. None of it waits for the disk. That task
+//! takes in what others send, too. It ends with the last handle to the database.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -22,7 +23,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::notice::Notice;
-use crate::session::{in_time, quoted};
+use crate::session::{Call, Sql, in_time, params, quoted};
 use crate::spawn::spawn;
 
 /// How long after a notification the next one may follow: what is written until then goes as one.
@@ -36,6 +37,13 @@ const SILENCE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 const SEND: &str = "SELECT pg_notify($1, notice) FROM unnest($2) notice";
+
+/// What a writer sends after its commit. A lost notification costs a poll: nobody has to wait for the
+/// disk.
+static AT_ONCE: Sql = Sql {
+    text: "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)",
+    types: &[Type::TEXT, Type::TEXT],
+};
 
 /// Who is told what other processes say.
 pub(crate) trait Audience: Send + Sync + 'static {
@@ -61,6 +69,8 @@ struct Shared {
     all_sent: Notify,
     /// Whether it was tried to listen.
     tried: watch::Sender<bool>,
+    /// The number of the backend that listens; 0: none does.
+    backend: AtomicI32,
     timer: SystemClock,
 }
 
@@ -69,6 +79,8 @@ struct Outbox {
     waiting: BTreeMap<i32, Wake>,
     /// What is on its way, until the server has taken it.
     sending: BTreeMap<i32, Wake>,
+    /// Before this moment of the timer nothing else is sent.
+    rests_until: Duration,
     closed: bool,
 }
 
@@ -81,6 +93,7 @@ impl Listening {
             bell: Notify::new(),
             all_sent: Notify::new(),
             tried: watch::Sender::new(false),
+            backend: AtomicI32::new(0),
             timer: SystemClock::new(),
         });
         spawn(run(shared.clone(), audience));
@@ -92,6 +105,22 @@ impl Listening {
         let mut tried = self.shared.tried.subscribe();
         // The sender is there as long as `self` is.
         let _ = tried.wait_for(|tried| *tried).await;
+    }
+
+    /// What a writer is to send after its commit, so that other processes hear at once that there is
+    /// work. Nothing, if something was sent just now: then it is to be [told](Self::tell).
+    pub(crate) fn at_once(&self, ns: i32, wake: &Wake) -> Option<Call> {
+        let sender = self.shared.backend.load(Ordering::Relaxed);
+        let now = self.shared.timer.monotonic();
+        let is_work = wake.any_lane || !wake.lanes.is_empty();
+        let mut outbox = self.shared.outbox();
+        if !is_work || sender == 0 || !outbox.is_empty() || now < outbox.rests_until {
+            return None;
+        }
+        outbox.rests_until = now + PAUSE;
+        let (wake, channel) = (wake.clone(), self.shared.config.schema.clone());
+        let text = Notice { wake, inbox: false }.text(ns, sender);
+        Some(Call::new(&AT_ONCE, params![channel, text]))
     }
 
     /// Tells other processes, soon.
@@ -145,21 +174,28 @@ impl Shared {
     /// Waits for something to send, and takes all of it. `None`: there is nothing left to do.
     async fn take(&self) -> Option<Vec<String>> {
         loop {
-            {
+            let now = self.timer.monotonic();
+            let rest = {
                 let mut outbox = self.outbox();
-                if !outbox.waiting.is_empty() {
+                let rest = outbox.rests_until.saturating_sub(now);
+                if !outbox.waiting.is_empty() && (rest.is_zero() || outbox.closed) {
                     outbox.sending = std::mem::take(&mut outbox.waiting);
+                    outbox.rests_until = now + PAUSE;
                     let notices = outbox.sending.iter().map(|(ns, wake)| {
                         let wake = wake.clone();
-                        Notice { wake, inbox: false }.text(*ns)
+                        Notice { wake, inbox: false }.text(*ns, 0)
                     });
                     return Some(notices.collect());
                 }
                 if outbox.closed {
                     return None;
                 }
+                (!outbox.waiting.is_empty()).then_some(rest)
+            };
+            match rest {
+                Some(rest) => self.sleep_while_open(rest).await,
+                None => self.bell.notified().await,
             }
-            self.bell.notified().await;
         }
     }
 
@@ -215,6 +251,7 @@ async fn run<A: Audience>(shared: Arc<Shared>, audience: Weak<A>) {
             Ok(()) => return,
             Err(fault) => tracing::warn!(?fault, "no wake-ups from other processes for now"),
         }
+        shared.backend.store(0, Ordering::Relaxed);
         shared.unsent();
         shared.tried.send_replace(true);
         pause = match connected {
@@ -239,19 +276,18 @@ async fn talk<A: Audience>(
     server.application_name(format!("{name} listener"));
     let connect = async { Ok(server.connect(NoTls).await?) };
     let (client, mut connection) = in_time(shared.config.connect_timeout(), connect).await?;
-    let own = AtomicI32::new(0);
     let mut messages = stream::poll_fn(|context| connection.poll_message(context));
     let hear = pin!(async {
         while let Some(message) = messages.next().await {
             if let AsyncMessage::Notification(told) = message? {
-                take_in(&told, own.load(Ordering::Relaxed), audience);
+                take_in(&told, shared.backend.load(Ordering::Relaxed), audience);
             }
         }
         Err(Fault::Unreachable("PostgreSQL ended the connection".into()))
     });
     let tell = pin!(async {
         let pid = in_time(shared.patience(), begin(&client, &shared.config)).await?;
-        own.store(pid, Ordering::Relaxed);
+        shared.backend.store(pid, Ordering::Relaxed);
         *connected = true;
         // Nobody knows what was said while nobody listened.
         if let Some(audience) = audience.upgrade() {
@@ -283,7 +319,8 @@ fn take_in<A: Audience>(told: &Notification, own: i32, audience: &Weak<A>) {
         return;
     };
     match Notice::read(told.payload()) {
-        Some((ns, notice)) => audience.hears(ns, &notice),
+        Some((_, _, sender)) if sender == own => {}
+        Some((ns, notice, _)) => audience.hears(ns, &notice),
         None => audience.missed(),
     }
 }
@@ -293,7 +330,6 @@ async fn tell(shared: &Shared, client: &Client) -> Answer<()> {
     while let Some(notices) = shared.take_or_nothing().await {
         in_time(shared.patience(), send(shared, client, notices)).await?;
         shared.sent();
-        shared.sleep_while_open(PAUSE).await;
     }
     Ok(())
 }

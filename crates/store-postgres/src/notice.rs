@@ -15,9 +15,14 @@ pub(crate) struct Notice {
     pub(crate) inbox: bool,
 }
 
-/// Namespace, flags, lanes. `plimsoll.submit` writes it, too.
+/// Namespace, flags, lanes, sender. `plimsoll.submit` writes it, too.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored(i32, String, #[serde(default)] Vec<(String, String)>);
+struct Stored(
+    i32,
+    String,
+    #[serde(default)] Vec<(String, String)>,
+    #[serde(default)] i32,
+);
 
 impl Notice {
     /// That everything may have changed.
@@ -34,14 +39,15 @@ impl Notice {
         }
     }
 
-    /// Its text. What does not fit becomes "any lane".
-    pub(crate) fn text(&self, ns: i32) -> String {
+    /// Its text. What does not fit becomes "any lane". The sender is the number of the backend that
+    /// listens for this process, which has heard of it already; 0: it has not.
+    pub(crate) fn text(&self, ns: i32, sender: i32) -> String {
         let lanes = self.wake.lanes.iter();
         let lanes = lanes.map(|lane| (lane.queue.to_string(), lane.kind.to_string()));
-        let text = stored(ns, self.flags(), lanes.collect());
+        let text = stored(ns, self.flags(), lanes.collect(), sender);
         match text.len() <= BYTES_MAX {
             true => text,
-            false => stored(ns, self.flags() + "a", Vec::new()),
+            false => stored(ns, self.flags() + "a", Vec::new(), sender),
         }
     }
 
@@ -60,9 +66,9 @@ impl Notice {
             .collect()
     }
 
-    /// The namespace and what is told of it; `None`: it is not understood.
-    pub(crate) fn read(text: &str) -> Option<(i32, Self)> {
-        let Stored(ns, flags, lanes) = serde_json::from_str(text).ok()?;
+    /// The namespace, what is told of it, and by whom; `None`: it is not understood.
+    pub(crate) fn read(text: &str) -> Option<(i32, Self, i32)> {
+        let Stored(ns, flags, lanes, sender) = serde_json::from_str(text).ok()?;
         let lanes = lanes
             .iter()
             .map(|(queue, kind)| Lane::new(queue, kind).ok());
@@ -77,13 +83,13 @@ impl Notice {
             },
             inbox: has('i'),
         };
-        Some((ns, notice))
+        Some((ns, notice, sender))
     }
 }
 
-fn stored(ns: i32, flags: String, lanes: Vec<(String, String)>) -> String {
+fn stored(ns: i32, flags: String, lanes: Vec<(String, String)>, sender: i32) -> String {
     // Numbers and text are always written.
-    serde_json::to_string(&Stored(ns, flags, lanes)).unwrap_or_default()
+    serde_json::to_string(&Stored(ns, flags, lanes, sender)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -116,22 +122,23 @@ mod tests {
                 },
                 inbox: has(4),
             };
-            assert_eq!(Notice::read(&notice.text(7)), Some((7, notice)));
+            assert_eq!(Notice::read(&notice.text(7, 5)), Some((7, notice, 5)));
         }
     }
 
     #[test]
     fn lanes_that_do_not_fit_become_any() {
-        let text = lanes(64, 42).text(1);
+        let text = lanes(64, 42).text(1, 0);
         assert!(text.len() <= BYTES_MAX);
-        let (_, notice) = Notice::read(&text).expect("a notice");
+        let (_, notice, _) = Notice::read(&text).expect("a notice");
         assert!(notice.wake.any_lane && notice.wake.lanes.is_empty());
     }
 
     #[test]
     fn sql_may_leave_the_lanes_out_and_noise_is_not_understood() {
-        let (ns, notice) = Notice::read(r#"[3,"i"]"#).expect("a notice");
-        assert_eq!((ns, notice.inbox, notice.wake), (3, true, Wake::default()));
+        let (ns, notice, sender) = Notice::read(r#"[3,"i"]"#).expect("a notice");
+        assert_eq!((ns, notice.inbox, sender), (3, true, 0));
+        assert_eq!(notice.wake, Wake::default());
         for noise in ["", "hello", "[]", r#"[1,"",[["",""]]]"#] {
             assert_eq!(Notice::read(noise), None);
         }

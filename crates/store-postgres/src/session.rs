@@ -215,24 +215,19 @@ impl Session {
         unsigned(column(&found[0][0], 0)?)
     }
 
-    /// Sends statements of which the last one commits. With them goes the question for the next
-    /// revisions, so that nobody has to wait for these.
+    /// Sends statements of which one commits.
     pub(crate) async fn commit(
         &mut self,
-        mut calls: Vec<Call>,
+        calls: &[Call],
     ) -> Result<Vec<Vec<Row>>, (Fault, Applied)> {
-        calls.push((&REVISIONS).into());
-        let mut answers = self.run(&calls).await.map_err(|fault| {
+        self.run(calls).await.map_err(|fault| {
             // What the server refused was rolled back. If it went away, nobody knows.
             let applied = match fault.breaks_connection() || self.broken {
                 true => Applied::Unknown,
                 false => Applied::No,
             };
             (fault, applied)
-        })?;
-        let next = answers.pop().unwrap_or_default();
-        self.revisions = (next.first()).and_then(|row| unsigned(column(row, 0).ok()?).ok());
-        Ok(answers)
+        })
     }
 
     /// Sends statements together, in order, and waits for the answers. The first error counts:
@@ -433,5 +428,51 @@ pub(crate) fn with_source(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    static WRITE: Sql = Sql {
+        text: "CREATE TABLE written ()",
+        types: &[],
+    };
+    static WRITTEN: Sql = Sql {
+        text: "SELECT to_regclass('pg_temp.written') IS NOT NULL",
+        types: &[],
+    };
+    static FAIL: Sql = Sql {
+        text: "SELECT 1 / (random() * 0)::integer",
+        types: &[],
+    };
+
+    async fn session() -> Session {
+        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+        let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+        let config = Config::new(&url).expect("a URL");
+        let mut session = Session::connect(&config).await.expect("a session");
+        let temporary = "SET search_path = pg_temp";
+        session.execute(temporary).await.expect("a schema");
+        session
+    }
+
+    async fn committed(calls: &[&'static Sql]) -> (bool, bool) {
+        let mut session = session().await;
+        let calls: Vec<Call> = calls.iter().map(|sql| Call::from(*sql)).collect();
+        let answered = session.commit(&calls).await.is_ok();
+        assert!(session.is_usable());
+        let found = session.run(&[(&WRITTEN).into()]).await.expect("a look");
+        (answered, column(&found[0][0], 0).expect("an answer"))
+    }
+
+    #[tokio::test]
+    async fn what_was_committed_is_so_whatever_becomes_of_what_was_asked_after_it() {
+        let after = committed(&[&BEGIN, &WRITE, &COMMIT, &FAIL]).await;
+        assert_eq!(after, (true, true));
+        let before = committed(&[&BEGIN, &WRITE, &FAIL, &COMMIT]).await;
+        assert_eq!(before, (false, false));
     }
 }

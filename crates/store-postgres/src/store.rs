@@ -172,11 +172,11 @@ impl Database {
         self.hubs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells this process now and the others soon.
-    fn tell(&self, ns: i32, wake: &Wake) {
+    /// Tells this process now, and others what they do not know soon.
+    fn tell(&self, ns: i32, wake: &Wake, untold: &Wake) {
         self.hub(ns).notify(wake);
         if let Some(listening) = &self.listening {
-            listening.tell(ns, wake);
+            listening.tell(ns, untold);
         }
     }
 
@@ -217,6 +217,7 @@ impl Database {
             clock: self.clock.as_ref(),
             held: &self.held,
             stuck: &self.stuck,
+            listening: self.listening.as_ref(),
         }
     }
 
@@ -226,7 +227,7 @@ impl Database {
             Taken::Nothing => Ok(None),
             Taken::NotOurTurn => Ok(Some(clerk::LATER)),
             Taken::Some(wake) => {
-                self.tell(ns, &wake);
+                self.tell(ns, &wake, &wake);
                 Ok(Some(clerk::SOON))
             }
         }
@@ -337,7 +338,7 @@ impl PostgresStore {
         let database = &self.database;
         let about = database.about(self.ns);
         let carried = transaction::exchange(&database.writers, about, exchange).await?;
-        database.tell(self.ns, &carried.wake);
+        database.tell(self.ns, &carried.wake, &carried.untold);
         Ok(carried)
     }
 

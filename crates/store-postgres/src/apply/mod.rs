@@ -23,7 +23,7 @@ use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
 use crate::codec::{At, Id, Place, lane_number, signed, status_code};
 use crate::error::Answer;
 use crate::indexes::Known;
-use crate::session::{Call, Sql, params};
+use crate::session::{Call, Param, Sql, params};
 
 static COUNT: Sql = Sql {
     text: "INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($2, $3, $4, $5)",
@@ -55,7 +55,7 @@ pub(crate) struct Apply {
     new: Vec<Arc<Task>>,
     insert_live: Live,
     insert_done: Done,
-    counts: BTreeMap<(Lane, Status), i64>,
+    pub(crate) counts: Counts,
     others: Vec<Call>,
     /// Tasks as they are written; `None`: removed.
     pub(crate) written: Vec<(TaskId, Option<Arc<Task>>)>,
@@ -154,8 +154,7 @@ impl Apply {
     fn count(&mut self, before: Option<&Task>, after: Option<&Task>) {
         for (task, by) in [(before, -1), (after, 1)] {
             if let Some(task) = task {
-                let place = (task.spec.lane.clone(), task.status);
-                *self.counts.entry(place).or_default() += by;
+                self.counts.add(&task.spec.lane, task.status, by);
             }
         }
     }
@@ -230,28 +229,50 @@ impl Apply {
             calls.push(Call::new(&INSERT_DONE, self.insert_done.params(ns)));
         }
         calls.extend(self.others);
-        calls.extend(count(ns, self.counts));
         Ok(calls)
     }
 }
 
-fn count(ns: i32, counts: BTreeMap<(Lane, Status), i64>) -> Option<Call> {
-    let changed: Vec<_> = counts.into_iter().filter(|(_, by)| *by != 0).collect();
-    if changed.is_empty() {
-        return None;
+/// How many tasks of each lane came into a status, or left it.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    by_status: BTreeMap<(Lane, Status), i64>,
+}
+
+impl Counts {
+    fn add(&mut self, lane: &Lane, status: Status, by: i64) {
+        *self.by_status.entry((lane.clone(), status)).or_default() += by;
     }
-    let queues: Vec<_> = changed
-        .iter()
-        .map(|((lane, _), _)| lane.queue.to_string())
-        .collect();
-    let kinds: Vec<_> = changed
-        .iter()
-        .map(|((lane, _), _)| lane.kind.to_string())
-        .collect();
-    let statuses: Vec<_> = changed
-        .iter()
-        .map(|((_, status), _)| status_code(*status))
-        .collect();
-    let by: Vec<_> = changed.iter().map(|(_, by)| *by).collect();
-    Some(Call::new(&COUNT, params![ns, queues, kinds, statuses, by]))
+
+    pub(crate) fn absorb(&mut self, others: Self) {
+        for ((lane, status), by) in others.by_status {
+            self.add(&lane, status, by);
+        }
+    }
+
+    /// The statement that adds them, if there is something to add.
+    pub(crate) fn call(self, ns: i32) -> Option<Call> {
+        let changed = self.by_status.values().any(|by| *by != 0);
+        changed.then(|| {
+            Call::new(
+                &COUNT,
+                params![ns].into_iter().chain(self.params()).collect(),
+            )
+        })
+    }
+
+    /// Arrays of queues, kinds, statuses and numbers.
+    pub(crate) fn params(self) -> Vec<Param> {
+        let (mut queues, mut kinds) = (Vec::new(), Vec::new());
+        let (mut statuses, mut numbers) = (Vec::new(), Vec::new());
+        for ((lane, status), by) in self.by_status {
+            if by != 0 {
+                queues.push(lane.queue.to_string());
+                kinds.push(lane.kind.to_string());
+                statuses.push(status_code(status));
+                numbers.push(by);
+            }
+        }
+        params![queues, kinds, statuses, numbers]
+    }
 }

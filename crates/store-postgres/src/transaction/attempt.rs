@@ -66,6 +66,7 @@ pub(crate) async fn attempt(
         &mut begin,
     );
     let decided = decided.await.map_err(untouched)?;
+    let unused = moment.revision.get();
     let mut writing = Writing::new(ns);
     let mut done = Done::default();
     let held = assumed.held.claims().map(|(task, _)| (task.id(), None));
@@ -98,7 +99,8 @@ pub(crate) async fn attempt(
         calls.extend(writing.flush().map_err(untouched)?);
         let sent = std::mem::take(&mut calls);
         let mut revised = Revised { moment };
-        let taken = claim::claim(session, ns, claim, &mut revised, sent, &mut writing.apply);
+        let (asked, apply) = ((claim, how.cautious), &mut writing.apply);
+        let taken = claim::claim(session, ns, asked, &mut revised, sent, apply);
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;
@@ -109,7 +111,13 @@ pub(crate) async fn attempt(
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
     done.wake = writing.wake();
-    let position = writing.finish(session, calls, now).await?;
+    let notice = (about.listening).and_then(|listening| listening.at_once(ns, &done.wake));
+    done.told = notice.is_some();
+    let position = writing.finish(session, calls, now, notice).await?;
+    if position.is_none() && part.commits.is_empty() {
+        // Nothing was written, so nothing has one of these.
+        session.keep_revisions(unused);
+    }
     assumed.held.committed(leaves, &closed);
     about.held.committed(ns, writing.tasks.drain(..));
     let renewals = done.renewals.iter().flatten().flatten();

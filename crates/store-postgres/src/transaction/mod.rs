@@ -19,6 +19,7 @@ use plimsoll_core::{Error, Limits, Result};
 use crate::error::Fault;
 use crate::held::Held;
 use crate::inbox::Inbox;
+use crate::listen::Listening;
 use crate::pool::Pool;
 use crate::stuck::Stuck;
 
@@ -40,6 +41,7 @@ pub(crate) struct About<'a> {
     pub(crate) clock: &'a dyn Clock,
     pub(crate) held: &'a Held,
     pub(crate) stuck: &'a Stuck,
+    pub(crate) listening: Option<&'a Listening>,
 }
 
 /// What becomes one transaction.
@@ -59,6 +61,8 @@ pub(crate) struct Done {
     renewals: Option<Result<Vec<Renewal>>>,
     claimed: Option<Result<Claimed>>,
     pub(crate) wake: Wake,
+    /// Other processes have been told.
+    pub(crate) told: bool,
     /// A claim found less than it asked for, and there is something in the inbox.
     look_into_inbox: bool,
 }
@@ -88,6 +92,8 @@ pub(crate) type Failed = (Fault, Applied);
 pub(crate) struct Carried {
     pub(crate) exchanged: Exchanged,
     pub(crate) wake: Wake,
+    /// What of it other processes have not been told.
+    pub(crate) untold: Wake,
     /// A claim found less than it asked for, and there is something in the inbox.
     pub(crate) look_into_inbox: bool,
 }
@@ -109,7 +115,7 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
         Some(Ok(())) | None => last.claim = claim,
     }
-    let (mut wake, mut look_into_inbox) = (Wake::default(), false);
+    let (mut wake, mut untold, mut look_into_inbox) = (Wake::default(), Wake::default(), false);
     let (mut valid, mut places) = (Vec::new(), Vec::new());
     for (place, commit) in exchange.commits.into_iter().enumerate() {
         match commit.check(about.limits) {
@@ -137,6 +143,9 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         match tries::carry_out(pool, about, part).await {
             Ok(done) => {
                 wake.absorb(&done.wake);
+                if !done.told {
+                    untold.absorb(&done.wake);
+                }
                 look_into_inbox |= done.look_into_inbox;
                 for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
                     answer.commits[place] = receipt;
@@ -160,6 +169,7 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
     Ok(Carried {
         exchanged: answer,
         wake,
+        untold,
         look_into_inbox,
     })
 }

@@ -120,6 +120,7 @@ async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result
     part.commits = free;
     let pace = Pace::of(about, &part);
     let mut done = try_out(pool, about, part, pace).await?;
+    done.told = false;
     let mut free = std::mem::take(&mut done.receipts).into_iter();
     let (mut stuck, mut waits) = (stuck.into_iter(), true);
     for held_up in held_up {
@@ -204,6 +205,7 @@ async fn one_by_one(
             Ok(Done {
                 receipts: all.receipts,
                 wake: all.wake,
+                told: false,
                 ..done
             })
         }

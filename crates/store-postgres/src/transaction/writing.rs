@@ -13,14 +13,25 @@ use tokio_postgres::types::Type;
 
 use super::Failed;
 use super::attempt::{Decided, HURRY};
-use crate::apply::Apply;
+use crate::apply::{Apply, Counts};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::session::{COMMIT, Call, Session, Sql, params};
 
+/// Appends to the history and adds to the counts. Answers the position, and the first of some
+/// revisions for the next transaction.
 static APPEND: Sql = Sql {
-    text: "SELECT plimsoll.append($1, $2, $3)",
-    types: &[Type::INT4, Type::TIMESTAMPTZ, Type::BYTEA],
+    text: "WITH counted AS (INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($4, $5, $6, $7)) \
+           SELECT plimsoll.append($1, $2, $3), nextval('plimsoll.revisions')",
+    types: &[
+        Type::INT4,
+        Type::TIMESTAMPTZ,
+        Type::BYTEA,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+    ],
 };
 
 /// Receipts, with the position that this transaction has taken.
@@ -60,6 +71,7 @@ pub(super) struct Writing {
     ns: i32,
     pub(super) apply: Apply,
     pub(super) changes: Vec<Change>,
+    counts: Counts,
     /// Commits that repeat others of the same call.
     pub(super) repeats: Vec<(usize, usize)>,
     /// Receipts to be remembered: whether there is history, and the body. In the order of their ids,
@@ -76,6 +88,7 @@ impl Writing {
             ns,
             apply: Apply::new(ns),
             changes: Vec::new(),
+            counts: Counts::default(),
             repeats: Vec::new(),
             remember: BTreeMap::new(),
             logs: false,
@@ -126,6 +139,7 @@ impl Writing {
     pub(super) fn flush(&mut self) -> Answer<Vec<Call>> {
         let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
         self.tasks.append(&mut apply.written);
+        self.counts.absorb(std::mem::take(&mut apply.counts));
         apply.calls()
     }
 
@@ -135,19 +149,25 @@ impl Writing {
         wake
     }
 
-    /// Writes everything and commits. Answers the position of the entry, if there is one.
+    /// Writes everything, commits, and then tells others. Answers the position of the entry, if there
+    /// is one.
     pub(super) async fn finish(
         &mut self,
         session: &mut Session,
         mut calls: Vec<Call>,
         now: Timestamp,
+        notice: Option<Call>,
     ) -> Result<Option<Position>, Failed> {
         let untouched = |fault| (fault, Applied::No);
+        let counts = std::mem::take(&mut self.counts);
         let mut appended = None;
-        if !self.changes.is_empty() {
+        if self.changes.is_empty() {
+            calls.extend(counts.call(self.ns));
+        } else {
             let entry = encode(&self.changes).map_err(untouched)?;
+            let params = params![self.ns, At(now), entry].into_iter();
             appended = Some(calls.len());
-            calls.push(Call::new(&APPEND, params![self.ns, At(now), entry]));
+            calls.push(Call::new(&APPEND, params.chain(counts.params()).collect()));
         }
         if !self.remember.is_empty() {
             let (ids, receipts): (Vec<Id>, Vec<_>) =
@@ -164,16 +184,16 @@ impl Writing {
             return Ok(None);
         }
         calls.push((&COMMIT).into());
-        let answers = session.commit(calls).await?;
-        match appended {
-            None => Ok(None),
-            Some(place) => {
-                let row = answers.get(place).and_then(|rows| rows.first());
-                let row = row.ok_or((Fault::Corrupt("no position".into()), Applied::Unknown))?;
-                let position: i64 = column(row, 0).map_err(|fault| (fault, Applied::Unknown))?;
-                let position = unsigned(position).map_err(|fault| (fault, Applied::Unknown))?;
-                Ok(Some(Position::new(position)))
-            }
-        }
+        calls.extend(notice);
+        let answers = session.commit(&calls).await?;
+        let Some(place) = appended else {
+            return Ok(None);
+        };
+        let unknown = |fault| (fault, Applied::Unknown);
+        let row = answers.get(place).and_then(|rows| rows.first());
+        let row = row.ok_or_else(|| unknown(Fault::Corrupt("no position".into())))?;
+        let number = |place| column(row, place).and_then(unsigned).map_err(unknown);
+        session.keep_revisions(number(1)?);
+        Ok(Some(Position::new(number(0)?)))
     }
 }

@@ -7,7 +7,7 @@ use std::future::Future;
 use futures::future::join;
 use plimsoll_core::error::Applied;
 use plimsoll_core::record::integer;
-use plimsoll_core::store::{Commit, Ending, Exchange, Get, Merge, Outcome, Settle, Tasks, Write};
+use plimsoll_core::store::{Commit, Ending, Exchange, Get, Merge, Settle, Tasks, Write};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Error, Name, Store};
 use plimsoll_store_postgres::tokio_postgres::Client;
@@ -184,34 +184,6 @@ async fn an_addition_whose_answer_is_lost_counts_once() {
     let counted = found[0].as_ref().and_then(|it| integer(it.field("n")?));
     assert_eq!(counted, Some(1));
     is_well(&lossy.store).await;
-}
-
-#[tokio::test]
-async fn what_was_committed_is_so_whatever_becomes_of_what_was_asked_with_it() {
-    let lossy = Lossy::new("after").await;
-    one(&lossy.store, put("record")).await.expect("a record");
-    // Revisions for the next call are asked for together with the commit.
-    let spoil = async || {
-        let sql = format!(
-            "DROP SEQUENCE {}.revisions CASCADE",
-            lossy.world.config.schema
-        );
-        lossy.stranger.batch_execute(&sql).await.expect("dropped");
-    };
-    let answer = lossy
-        .before_commit(one(&lossy.store, put("record")), spoil)
-        .await;
-    let receipt = answer.expect("it was committed");
-    let keys = vec![key("record")];
-    let found = lossy.store.get(Get { keys }).await.expect("a record");
-    let revision = found[0].as_ref().map(|record| record.revision);
-    let written = match &receipt.outcomes[..] {
-        [Outcome::Written { revision, .. }] => Some(*revision),
-        _ => None,
-    };
-    assert_eq!(revision, written);
-    let answer = one(&lossy.store, put("another")).await;
-    assert_told(answer, Applied::No, "run `plimsoll migrate`");
 }
 
 #[tokio::test]
