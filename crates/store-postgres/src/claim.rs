@@ -8,7 +8,7 @@ use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, RowId, task};
 use plimsoll_core::error::NotFound;
 use plimsoll_core::store::{Claim, Claimed, Pick, Renew, Renewal};
-use plimsoll_core::task::{Holder, Lane, Task};
+use plimsoll_core::task::{Holder, Lane, Priority, Task};
 use plimsoll_core::{Error, Fence, Revision, TaskId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -17,25 +17,48 @@ use crate::apply::Apply;
 use crate::claims::{is_plain, remember};
 use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
+use crate::floors::{Floor, Floors, Look};
 use crate::load::{Loaded, Wanted};
 use crate::session::{Call, Session, Sql, params};
-use crate::task_row::{TASK_COLUMNS, live_columns, task_from};
+use crate::task_row::{PRIORITY_COLUMN, TASK_COLUMNS, live_columns, task_from};
 
 pub(crate) static REMEMBERED: Sql = Sql {
     text: "SELECT tasks, coalesce(fences, array_fill(1::bigint, ARRAY[cardinality(tasks)])) FROM plimsoll.claims WHERE ns = $1 AND request = $2",
     types: &[Type::INT4, Type::UUID],
 };
-/// The next tasks of one lane that nobody else is taking, and where they are.
+/// The next tasks of one lane that nobody else is taking, where they are, and when the look at them
+/// began and ended.
 pub(crate) static NEXT_OF_LANE: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
-        ", t.place FROM (SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
+        ", t.place, statement_timestamp(), clock_timestamp() FROM (SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
                 ORDER BY priority DESC, runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t \
           JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
           ORDER BY t.priority DESC, t.runnable_at, t.id"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8],
+};
+/// Likewise, from a floor on for each priority: what is before it is not even looked at.
+pub(crate) static NEXT_ABOVE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        live_columns!(),
+        ", t.place, statement_timestamp(), clock_timestamp() FROM (\
+                SELECT w.* FROM unnest($4, $5) f(priority, floor) CROSS JOIN LATERAL (\
+                SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
+                AND priority = f.priority AND runnable_at >= f.floor \
+                ORDER BY runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) w LIMIT $3) t \
+          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+          ORDER BY t.priority DESC, t.runnable_at, t.id"
+    ),
+    types: &[
+        Type::INT4,
+        Type::INT8,
+        Type::INT8,
+        Type::INT2_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+    ],
 };
 /// Likewise of several lanes: the heads of all of them in order, and of these as many as are free.
 pub(crate) static NEXT_OF_LANES: Sql = Sql {
@@ -90,6 +113,7 @@ pub(crate) async fn claim(
     moment: &mut Revised<'_>,
     before: Vec<Call>,
     apply: &mut Apply,
+    floors: &Floors,
 ) -> Answer<Taken> {
     let mut taken = Taken {
         claimed: Claimed {
@@ -115,7 +139,14 @@ pub(crate) async fn claim(
             }
         }
         Pick::Next { lanes, limit } => {
-            let found = next(session, ns, (claim, cautious), (lanes, *limit), before).await?;
+            let line = Line {
+                ns,
+                lanes,
+                limit: *limit,
+                floors,
+                now: moment.moment.now,
+            };
+            let found = line.next(session, (claim, cautious), before).await?;
             if let Some(remembered) = found.remembered {
                 taken.claimed.tasks = still_held(session, ns, remembered, claim, apply).await?;
                 return Ok(taken);
@@ -248,79 +279,138 @@ struct Next {
     inbox: bool,
 }
 
-async fn next(
-    session: &mut Session,
+/// The lanes that a claim takes from.
+struct Line<'a> {
     ns: i32,
-    (claim, cautious): (&Claim, bool),
-    (lanes, limit): (&[Lane], usize),
-    mut calls: Vec<Call>,
-) -> Answer<Next> {
-    let mut numbers: Vec<i64> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let request = Id(claim.request.as_u128());
-    let recall = || Call::new(&REMEMBERED, params![ns, request]);
-    if cautious {
-        calls.push(recall());
-    }
-    calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
-    let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
-    calls.push(heads_of(ns, &numbers, wanted, heads));
-    let mut answers = session.run(&calls).await?;
-    let mut found = answers.pop().unwrap_or_default();
-    let due = answers.pop();
-    let mut remembered = match cautious {
-        true => remembered_from(answers.pop())?,
-        false => None,
-    };
-    let (next_due, inbox) = match due.iter().flatten().next() {
-        Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
-        None => (None, false),
-    };
-    let (mut tasks, mut refused);
-    loop {
-        (tasks, refused) = (Vec::new(), Vec::new());
-        for row in &found {
-            match task_from(row) {
-                Ok(task) => tasks.push((Arc::new(task), column(row, TASK_COLUMNS)?)),
-                Err(Fault::Corrupt(what)) => {
-                    refused.push((column::<Id>(row, 0)?.task(), Error::Corrupt(what.into())));
-                }
-                Err(fault) => return Err(fault),
-            }
+    lanes: &'a [Lane],
+    limit: usize,
+    floors: &'a Floors,
+    now: Timestamp,
+}
+
+impl Line<'_> {
+    async fn next(
+        &self,
+        session: &mut Session,
+        (claim, cautious): (&Claim, bool),
+        mut calls: Vec<Call>,
+    ) -> Answer<Next> {
+        let (ns, limit) = (self.ns, self.limit);
+        let mut numbers: Vec<i64> = (self.lanes.iter())
+            .map(|lane| lane_number(ns, lane))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let request = Id(claim.request.as_u128());
+        let recall = || Call::new(&REMEMBERED, params![ns, request]);
+        if cautious {
+            calls.push(recall());
         }
-        // Tasks that cannot be read stay at the head of their lane, and others may be taking
-        // whatever is there: then look further.
-        let further = match (
-            tasks.len() < limit,
-            found.len() == wanted,
-            numbers.len() > 1,
-        ) {
-            (true, true, _) => true,
-            (true, false, true) => heads < limit.saturating_mul(64) + HEADS_MORE * 64,
-            (_, _, _) => false,
+        calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
+        let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
+        let floor = match numbers[..] {
+            [lane] => self.floors.of(lane),
+            _ => None,
         };
-        if remembered.is_some() || !further || (refused.is_empty() && found.is_empty()) {
-            break;
-        }
-        (wanted, heads) = (limit + refused.len(), heads.saturating_mul(8));
-        found = session
-            .run(&[heads_of(ns, &numbers, wanted, heads)])
-            .await?
-            .swap_remove(0);
-    }
-    if !cautious && tasks.is_empty() {
-        remembered = remembered_from(session.run(&[recall()]).await?.pop())?;
-    }
-    tasks.truncate(limit);
-    Ok(Next {
-        remembered,
-        tasks,
-        refused,
+        calls.push(match (&floor, &numbers[..]) {
+            (Some((floor, _)), [lane]) => above(ns, *lane, wanted, floor),
+            _ => heads_of(ns, &numbers, wanted, heads),
+        });
+        let mut answers = session.run(&calls).await?;
+        let mut found = answers.pop().unwrap_or_default();
+        let due = answers.pop();
+        let mut remembered = match cautious {
+            true => remembered_from(answers.pop())?,
+            false => None,
+        };
+        let (next_due, inbox) = match due.iter().flatten().next() {
+            Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
+            None => (None, false),
+        };
         // A task that waits for another one has no time of its own.
-        next_due: next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX),
-        inbox,
-    })
+        let mut next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
+        if let ([lane], Some(last)) = (&numbers[..], found.last()) {
+            let look = self.look(&found, last)?;
+            self.floors.saw(*lane, &look, floor.is_none());
+        }
+        if let Some((_, rest)) = floor.filter(|_| found.len() < limit) {
+            let whole = self.now.saturating_plus(rest);
+            next_due = Some(next_due.map_or(whole, |at| at.min(whole)));
+        }
+        let (mut tasks, mut refused);
+        loop {
+            (tasks, refused) = (Vec::new(), Vec::new());
+            for row in &found {
+                match task_from(row) {
+                    Ok(task) => tasks.push((Arc::new(task), column(row, TASK_COLUMNS)?)),
+                    Err(Fault::Corrupt(what)) => {
+                        refused.push((column::<Id>(row, 0)?.task(), Error::Corrupt(what.into())));
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            }
+            // Tasks that cannot be read stay at the head of their lane, and others may be taking
+            // whatever is there: then look further.
+            let further = match (
+                tasks.len() < limit,
+                found.len() == wanted,
+                numbers.len() > 1,
+            ) {
+                (true, true, _) => true,
+                (true, false, true) => heads < limit.saturating_mul(64) + HEADS_MORE * 64,
+                (_, _, _) => false,
+            };
+            if remembered.is_some() || !further || (refused.is_empty() && found.is_empty()) {
+                break;
+            }
+            (wanted, heads) = (limit + refused.len(), heads.saturating_mul(8));
+            found = session
+                .run(&[heads_of(ns, &numbers, wanted, heads)])
+                .await?
+                .swap_remove(0);
+        }
+        if !cautious && tasks.is_empty() {
+            remembered = remembered_from(session.run(&[recall()]).await?.pop())?;
+        }
+        tasks.truncate(limit);
+        Ok(Next {
+            remembered,
+            tasks,
+            refused,
+            next_due,
+            inbox,
+        })
+    }
+
+    /// What a look at one lane has found, and how long it took.
+    fn look(&self, found: &[Row], last: &Row) -> Answer<Look> {
+        // What cannot be read is told as such when it is to be taken.
+        let place = |row: &Row| {
+            let priority = column::<i16>(row, PRIORITY_COLUMN).ok()?;
+            let priority = Priority::new(u8::try_from(priority).ok()?).ok()?;
+            let At(runnable) = column(row, PRIORITY_COLUMN + 1).ok()?;
+            Some((priority, runnable))
+        };
+        let At(began) = column(last, TASK_COLUMNS + 1)?;
+        let At(ended) = column(last, TASK_COLUMNS + 2)?;
+        Ok(Look {
+            found: found.iter().filter_map(place).collect(),
+            more: found.len() >= self.limit,
+            took: ended.since(began),
+            now: self.now,
+        })
+    }
+}
+
+fn above(ns: i32, lane: i64, wanted: usize, floor: &Floor) -> Call {
+    let by_priority = (0_i16..).zip(floor.map(At));
+    let (mut priorities, mut floors): (Vec<i16>, Vec<At>) = by_priority.unzip();
+    priorities.reverse();
+    floors.reverse();
+    Call::new(
+        &NEXT_ABOVE,
+        params![ns, lane, signed(wanted as u64), priorities, floors],
+    )
 }
 
 fn heads_of(ns: i32, lanes: &[i64], wanted: usize, heads: usize) -> Call {

@@ -26,6 +26,7 @@ mod codec;
 mod compact;
 mod config;
 mod error;
+mod floors;
 mod health;
 mod held;
 mod inbox;

@@ -124,6 +124,11 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("over", &compact::CLOSE_OVER, "1, now(), 33"),
         ("next of lane", &claim::NEXT_OF_LANE, "1, 1, 33"),
         ("next of lanes", &claim::NEXT_OF_LANES, "1, '{1,2}', 33, 97"),
+        (
+            "next above",
+            &claim::NEXT_ABOVE,
+            "1, 1, 33, '{4,3,2,1,0}', '{2020-01-01,2020-01-01,2020-01-01,2020-01-01,2020-01-01}'",
+        ),
         ("next due", &claim::NEXT_DUE, "'{1,2}', 1"),
         ("remembered", &claim::REMEMBERED, "1, $CLAIM"),
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),

@@ -27,6 +27,7 @@ use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
+use crate::floors::Floors;
 use crate::held::Held;
 use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
@@ -110,6 +111,7 @@ pub(crate) struct Database {
     partitions: partitions::Look,
     held: Held,
     stuck: Stuck,
+    floors: Floors,
     /// Tells other processes, and hears from them.
     listening: Option<Listening>,
     /// Empties inboxes.
@@ -142,6 +144,7 @@ impl Postgres {
             partitions: partitions::Look::default(),
             held: Held::default(),
             stuck: Stuck::default(),
+            floors: Floors::default(),
         });
         if let Some(listening) = &database.listening {
             listening.ready().await;
@@ -218,6 +221,7 @@ impl Database {
             held: &self.held,
             stuck: &self.stuck,
             listening: self.listening.as_ref(),
+            floors: &self.floors,
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) use done_columns;
 
 /// How many columns these are: what a statement selects besides comes after them.
 pub(crate) const TASK_COLUMNS: usize = 37;
+/// Where the priority is among them. The moment from which a task can be claimed comes next.
+pub(crate) const PRIORITY_COLUMN: usize = 16;
 
 /// What few tasks have from the beginning.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]

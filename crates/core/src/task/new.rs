@@ -40,7 +40,7 @@ impl Priority {
     }
 
     /// Its value.
-    pub fn get(self) -> u8 {
+    pub const fn get(self) -> u8 {
         self.0
     }
 }

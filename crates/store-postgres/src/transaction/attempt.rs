@@ -100,7 +100,7 @@ pub(crate) async fn attempt(
         let sent = std::mem::take(&mut calls);
         let mut revised = Revised { moment };
         let (asked, apply) = ((claim, how.cautious), &mut writing.apply);
-        let taken = claim::claim(session, ns, asked, &mut revised, sent, apply);
+        let taken = claim::claim(session, ns, asked, &mut revised, sent, apply, about.floors);
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;

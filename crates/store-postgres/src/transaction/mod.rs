@@ -17,6 +17,7 @@ use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Limits, Result};
 
 use crate::error::Fault;
+use crate::floors::Floors;
 use crate::held::Held;
 use crate::inbox::Inbox;
 use crate::listen::Listening;
@@ -42,6 +43,7 @@ pub(crate) struct About<'a> {
     pub(crate) held: &'a Held,
     pub(crate) stuck: &'a Stuck,
     pub(crate) listening: Option<&'a Listening>,
+    pub(crate) floors: &'a Floors,
 }
 
 /// What becomes one transaction.

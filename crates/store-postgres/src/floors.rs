@@ -1,0 +1,234 @@
+//! Where claims begin to look, when the head of a lane is full of what is gone.
+//!
+//! A task that is claimed leaves its row dead, and its entry in the index of the lane with it. Both go
+//! soon, unless somebody keeps an old snapshot open: a report, a backup. Then each claim would step
+//! over all that was claimed since, from the head of the lane to the first task that is still there.
+//! So whoever sees that a look takes long remembers, for each priority of the lane, before which moment
+//! there was nothing left, and begins there the next time.
+//!
+//! A task may come to be before that moment: it was given back, or its transaction took long. So the
+//! whole lane is looked at again from time to time, the less often the longer that takes. As soon as it
+//! is quick again, nothing is skipped any more.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::task::Priority;
+
+/// How many priorities there are.
+const PRIORITIES: usize = Priority::HIGHEST.get() as usize + 1;
+/// What a look takes at most, and what each row it finds may take, as long as nothing is in its way.
+const QUICK: Duration = Duration::from_micros(500);
+const QUICK_EACH: Duration = Duration::from_micros(30);
+/// After so many slow looks in a row something is skipped: one may be slow by chance.
+const SLOW_MAX: u32 = 3;
+/// How old a moment must be before it is skipped: what was submitted then has been committed.
+const SETTLED: Duration = Duration::from_millis(100);
+/// How long the whole lane is not looked at: so long at least, and so many times what a look took.
+const REST_LEAST: Duration = Duration::from_secs(1);
+const REST_TIMES: u32 = 20;
+
+/// For each priority, the moment before which nothing is left.
+pub(crate) type Floor = [Timestamp; PRIORITIES];
+
+/// What is known of a lane.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Lane {
+    /// How many looks at the whole lane were slow, one after another.
+    slow: u32,
+    skips: Option<Skips>,
+}
+
+/// What is skipped of a lane, and when all of it is looked at again.
+#[derive(Clone, Debug, PartialEq)]
+struct Skips {
+    floor: Floor,
+    until: Duration,
+}
+
+/// What a look has found.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// Priority and moment of each task, in the order of the lane.
+    pub(crate) found: Vec<(Priority, Timestamp)>,
+    /// Whether there may be more.
+    pub(crate) more: bool,
+    /// How long the server took.
+    pub(crate) took: Duration,
+    pub(crate) now: Timestamp,
+}
+
+impl Lane {
+    /// What is known after a look at the whole lane, or from the floor on, at a moment of the timer.
+    fn after(&self, look: &Look, whole: bool, timer: Duration) -> Self {
+        let quick = QUICK + QUICK_EACH * u32::try_from(look.found.len()).unwrap_or(u32::MAX);
+        let before = self.skips.as_ref();
+        let slow = match (whole, look.took > quick) {
+            (true, false) => return Self::default(),
+            (true, true) => self.slow.saturating_add(1),
+            (false, _) => self.slow,
+        };
+        if slow < SLOW_MAX {
+            return Self { slow, skips: None };
+        }
+        let rest = || (look.took * REST_TIMES).max(REST_LEAST);
+        let skips = Skips {
+            floor: risen(before.filter(|_| !whole).map(|skips| &skips.floor), look),
+            until: match before.filter(|_| !whole) {
+                Some(skips) => skips.until,
+                None => timer + rest(),
+            },
+        };
+        Self {
+            slow,
+            skips: Some(skips),
+        }
+    }
+}
+
+/// The floor after a look that began at another one: at the first task of each priority that was
+/// looked at, but not where tasks may still come to be.
+fn risen(before: Option<&Floor>, look: &Look) -> Floor {
+    let mut floor = before.copied().unwrap_or([Timestamp::MIN; PRIORITIES]);
+    let settled = look.now.saturating_minus(SETTLED);
+    let last = (look.found.last()).filter(|_| look.more);
+    let lowest = last.map_or(0, |(priority, _)| usize::from(priority.get()));
+    for (priority, floor) in floor.iter_mut().enumerate().skip(lowest) {
+        let mut heads = look.found.iter();
+        let head = heads.find(|(of, _)| usize::from(of.get()) == priority);
+        let head = head.map_or(settled, |(_, at)| settled.min(*at));
+        *floor = head.max(*floor);
+    }
+    floor
+}
+
+/// What is known of all lanes where something is in the way.
+#[derive(Debug, Default)]
+pub(crate) struct Floors {
+    timer: SystemClock,
+    lanes: Mutex<BTreeMap<i64, Lane>>,
+}
+
+impl Floors {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<i64, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where to begin in a lane, and how long until all of it is to be looked at; `None`: now.
+    pub(crate) fn of(&self, lane: i64) -> Option<(Floor, Duration)> {
+        let now = self.timer.monotonic();
+        let lanes = self.lanes();
+        let skips = lanes.get(&lane)?.skips.as_ref()?;
+        (now < skips.until).then(|| (skips.floor, skips.until - now))
+    }
+
+    /// Takes in what a look has found. `whole`: it did not begin at a floor.
+    pub(crate) fn saw(&self, lane: i64, look: &Look, whole: bool) {
+        let now = self.timer.monotonic();
+        let mut lanes = self.lanes();
+        let before = lanes.remove(&lane).unwrap_or_default();
+        let after = before.after(look, whole, now);
+        if after != Lane::default() {
+            lanes.insert(lane, after);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 10_000_000;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros).expect("a moment")
+    }
+
+    fn look(found: &[(u8, i64)], more: bool, took: Duration) -> Look {
+        let found = found.iter();
+        let found = found.map(|(of, moment)| (Priority::new(*of).expect("one"), at(*moment)));
+        Look {
+            found: found.collect(),
+            more,
+            took,
+            now: at(NOW),
+        }
+    }
+
+    fn slow(found: &[(u8, i64)], more: bool) -> Look {
+        look(found, more, Duration::from_millis(200))
+    }
+
+    /// A lane after three slow looks.
+    fn skipping(look: &Look) -> Lane {
+        (0..3).fold(Lane::default(), |lane, _| {
+            lane.after(look, true, Duration::ZERO)
+        })
+    }
+
+    #[test]
+    fn nothing_is_skipped_before_three_slow_looks_in_a_row() {
+        let (slow, quick) = (slow(&[(5, 1)], true), look(&[(5, 1)], true, QUICK));
+        for looks in 0..1 << 6_u32 {
+            let (mut lane, mut in_a_row) = (Lane::default(), 0);
+            for bit in 0..6 {
+                let is_slow = looks >> bit & 1 == 1;
+                in_a_row = if is_slow { in_a_row + 1 } else { 0 };
+                lane = lane.after(if is_slow { &slow } else { &quick }, true, Duration::ZERO);
+                assert_eq!(lane.skips.is_some(), in_a_row >= 3, "{looks:b} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_rows_may_take_longer() {
+        let found = [(5, 1); 100];
+        let lane = skipping(&look(&found, true, Duration::from_millis(3)));
+        assert_eq!(lane, Lane::default());
+        let lane = skipping(&look(&found[..10], true, Duration::from_millis(3)));
+        assert!(lane.skips.is_some());
+    }
+
+    #[test]
+    fn the_floor_is_at_the_first_task_of_each_priority_that_was_looked_at() {
+        let found = [(7, 300), (7, 400), (5, 200), (5, 250)];
+        let floor = skipping(&slow(&found, true)).skips.expect("skips").floor;
+        let settled = at(NOW - 100_000);
+        for (priority, floor) in floor.iter().enumerate() {
+            let expected = match priority {
+                7 => at(300),
+                5 => at(200),
+                0..5 => Timestamp::MIN,
+                _ => settled,
+            };
+            assert_eq!(*floor, expected, "{priority}");
+        }
+        let all = skipping(&slow(&found, false)).skips.expect("skips").floor;
+        assert_eq!((all[0], all[5]), (settled, at(200)));
+    }
+
+    #[test]
+    fn what_may_still_be_under_way_is_not_skipped() {
+        let lane = skipping(&slow(&[(5, NOW - 1)], true));
+        assert_eq!(lane.skips.expect("skips").floor[5], at(NOW - 100_000));
+    }
+
+    #[test]
+    fn a_floor_rises_and_never_falls_until_the_whole_lane_is_looked_at() {
+        let lane = skipping(&slow(&[(5, 300)], true));
+        let until = lane.skips.clone().expect("skips").until;
+        assert_eq!(until, Duration::from_millis(200) * REST_TIMES);
+        let later = lane.after(&look(&[(5, 500)], true, QUICK), false, until / 2);
+        let skips = later.skips.clone().expect("skips");
+        assert_eq!((skips.floor[5], skips.until), (at(500), until));
+        let again = later.after(&slow(&[(5, 100)], true), true, until);
+        let skips = again.skips.clone().expect("skips");
+        assert_eq!((skips.floor[5], skips.until), (at(100), until * 2));
+        let quick = again.after(&look(&[(5, 100)], true, QUICK), true, until * 2);
+        assert_eq!(quick, Lane::default());
+    }
+}

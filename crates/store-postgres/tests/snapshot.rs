@@ -1,0 +1,165 @@
+//! Claims while somebody keeps an old snapshot open: what was claimed cannot be cleared away.
+
+#![allow(clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::ids::Ids;
+use plimsoll_core::store::{Claim, Commit, Ending, Exchange, Pick, Settle, Write};
+use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
+use plimsoll_core::{Name, Namespace, Store, TaskId};
+use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
+use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
+
+const SCHEMA: &str = "plimsoll_snapshot";
+const TASKS: usize = 40_000;
+const BATCH: usize = 20;
+/// How many entries of the index are read for each task, at most. Without floors it is TASKS / BATCH
+/// / 2 on average.
+const READS_EACH_MAX: i64 = 500;
+
+struct World {
+    store: PostgresStore,
+    stranger: Client,
+    ids: Ids,
+    clock: SystemClock,
+    lane: Lane,
+    worker: WorkerId,
+}
+
+impl World {
+    async fn new() -> Self {
+        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+        let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+        let stranger = connect(&url).await;
+        let clean = format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE");
+        stranger.batch_execute(&clean).await.expect("a clean start");
+        let config = Config {
+            schema: SCHEMA.into(),
+            ..Config::new(&url).expect("a URL")
+        };
+        migrate(&config).await.expect("a schema");
+        let postgres = Postgres::open(config).await.expect("a server");
+        let ids = Ids::random(Arc::new(SystemClock::new()));
+        let name = Namespace::new("snapshot").expect("a namespace");
+        Self {
+            store: postgres.namespace(name).await.expect("a handle"),
+            stranger,
+            clock: SystemClock::new(),
+            lane: Lane::new("queue", "kind").expect("a lane"),
+            worker: WorkerId {
+                name: Name::new("worker").expect("a name"),
+                incarnation: ids.incarnation(),
+            },
+            ids,
+        }
+    }
+
+    async fn submit(&self, tasks: usize) {
+        let new = || NewTask::new(self.ids.task(), self.lane.clone(), "x");
+        for _ in 0..tasks / 1_000 {
+            let submits = (0..1_000).map(|_| Commit::of(Write::Submit(Box::new(new()))));
+            for answer in self.store.commit(submits.collect()).await {
+                answer.expect("a receipt");
+            }
+        }
+    }
+
+    /// Settles tasks and takes others.
+    async fn exchange(&self, settle: impl Iterator<Item = Settle>) -> Vec<Task> {
+        let pick = Pick::Next {
+            lanes: vec![self.lane.clone()],
+            limit: BATCH,
+        };
+        let exchange = Exchange {
+            commits: settle
+                .map(|settle| Commit::of(Write::Settle(settle)))
+                .collect(),
+            claim: Some(Claim {
+                pick,
+                worker: self.worker.clone(),
+                lease: Duration::from_secs(600),
+                request: self.ids.request(),
+            }),
+            renew: None,
+        };
+        let exchanged = self.store.exchange(exchange).await.expect("an exchange");
+        for answer in exchanged.commits {
+            answer.expect("a receipt");
+        }
+        exchanged.claimed.expect("asked").expect("a claim").tasks
+    }
+
+    /// How many entries of the index of what waits have been read.
+    async fn reads(&self) -> i64 {
+        let sql = "SELECT idx_tup_read FROM pg_stat_all_indexes \
+                   WHERE schemaname = $1 AND indexrelname = 'tasks_ready'";
+        let row = self.stranger.query_one(sql, &[&SCHEMA]).await;
+        row.expect("an index").get(0)
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+async fn connect(url: &str) -> Client {
+    let (client, connection) = (url.parse::<plimsoll_store_postgres::tokio_postgres::Config>())
+        .expect("a URL")
+        .connect(NoTls)
+        .await
+        .expect("a server");
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+fn settle(task: &Task, how: Ending) -> Settle {
+    let holder = task.holder().expect("it is held");
+    Settle { holder, how }
+}
+
+#[tokio::test]
+async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
+    let world = World::new().await;
+    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
+    world.stranger.batch_execute(snapshot).await.expect("one");
+    world.submit(TASKS).await;
+    let (mut done, mut held): (BTreeSet<TaskId>, Vec<Task>) = Default::default();
+    let mut given_back = None;
+    while done.len() < TASKS {
+        // When three quarters are done, a task is given back: it is before all that is left.
+        let late = (done.len() > TASKS * 3 / 4 && given_back.is_none()).then(|| held.pop());
+        if let Some(task) = late.flatten() {
+            given_back = Some(task.id());
+            let release = Ending::Release { reason: None };
+            world
+                .store
+                .commit(vec![Commit::of(Write::Settle(settle(&task, release)))])
+                .await[0]
+                .as_ref()
+                .expect("a receipt");
+        }
+        let completed = held
+            .iter()
+            .map(|task| settle(task, Ending::Complete { result: None }));
+        let taken = world.exchange(completed).await;
+        for task in held.drain(..) {
+            assert!(done.insert(task.id()), "{} was done twice", task.id());
+        }
+        if taken.is_empty() {
+            world.clock.sleep(Duration::from_millis(20)).await;
+        }
+        held = taken;
+    }
+    assert!(given_back.is_some_and(|task| done.contains(&task)));
+    world
+        .stranger
+        .batch_execute("COMMIT")
+        .await
+        .expect("an end");
+    let reads = world.reads().await;
+    assert!(
+        reads < READS_EACH_MAX * TASKS as i64,
+        "{reads} entries were read"
+    );
+}
