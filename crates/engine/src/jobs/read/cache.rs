@@ -21,7 +21,7 @@ use super::load;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
 use crate::jobs::info::{self, Job, Life};
-use crate::jobs::stored::Keys;
+use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State};
 use crate::spawn::Spawner;
 
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     job_there: bool,
     pub(crate) fold: Fold,
     /// What was written in this process before it was known which life of the job is read.
-    early: BTreeMap<Key, (Life, Record)>,
+    early: BTreeMap<Key, (Life, Own)>,
     patience: Patience,
 }
 
@@ -184,15 +184,14 @@ impl Cache {
             .await
     }
 
-    /// A record of a state was written in this process, in this life of the job.
-    pub(crate) fn wrote(&self, life: &Life, record: &Record) {
+    /// A state was written in this process, in this life of the job.
+    pub(crate) fn wrote(&self, life: &Life, own: Own) {
         let mut inner = self.inner();
         match &inner.job {
-            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(record),
+            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(own),
             Some(_) => {}
             None => {
-                let early = (life.clone(), record.clone());
-                inner.early.insert(record.key.clone(), early);
+                inner.early.insert(own.key.clone(), (life.clone(), own));
             }
         }
         drop(inner);
@@ -203,9 +202,9 @@ impl Cache {
     pub(crate) fn serve(&self, inner: &mut Inner) {
         if let (Phase::Loading, Some(job)) = (&inner.phase, &inner.job) {
             let life = Life::of(&job.info);
-            for (written_in, record) in std::mem::take(&mut inner.early).into_values() {
+            for (written_in, own) in std::mem::take(&mut inner.early).into_values() {
                 if written_in == life {
-                    inner.fold.wrote(&record);
+                    inner.fold.wrote(own);
                 }
             }
             inner.fold.ready(job.info.partitions);
