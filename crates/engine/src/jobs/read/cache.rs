@@ -18,6 +18,7 @@ use tracing::{error, warn};
 
 use super::fold::{Fold, News};
 use super::load;
+use super::wake::Wakes;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
 use crate::jobs::info::{self, Job, Life};
@@ -42,8 +43,7 @@ pub(crate) struct Cache {
     pub(crate) states: Interest,
     inner: Mutex<Inner>,
     pub(crate) events: Arc<Fanout<Place, Arc<State>, Error>>,
-    /// Many subscribers were woken not long ago: nobody is until this time.
-    pub(super) resting: Mutex<Option<Duration>>,
+    pub(super) wakes: Mutex<Wakes>,
     changed: Notify,
 }
 
@@ -90,7 +90,7 @@ impl Cache {
                 patience: Patience::default(),
             }),
             events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
-            resting: Mutex::default(),
+            wakes: Mutex::default(),
             changed: Notify::new(),
             engine,
             keys,
@@ -348,7 +348,8 @@ impl Follower for Cache {
 
     fn rest(&self) -> Duration {
         let now = self.engine.clock().monotonic();
-        (*self.resting()).map_or(Duration::ZERO, |until| until.saturating_sub(now))
+        let resting = self.wakes().resting;
+        resting.map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
     fn begins(&self, after: Position) {
