@@ -23,6 +23,7 @@ async fn batches(world: &World, of: &mut Subscription) -> (Vec<String>, Option<C
         told.push(match batch {
             Some(Ok(StateBatch::States(states))) => {
                 assert_eq!(states.cursor().is_none(), states.is_replay());
+                assert!(states.iter().next().is_some(), "a batch has states");
                 cursor = states.cursor().cloned();
                 said(&states)
             }

@@ -119,13 +119,13 @@ mod tests {
         (wakes, rests, longest)
     }
 
-    const EVERY: [u64; 9] = [1, 50, 100, 400, 1_000, 2_000, 4_000, 5_000, 50_000];
+    const EVERY: [u64; 9] = [20, 50, 100, 400, 1_000, 2_000, 4_000, 5_000, 50_000];
     const WOKEN: [usize; 9] = [0, 1, 100, 101, 500, 1_000, 2_000, 10_000, 100_000];
 
     #[test]
     fn few_are_woken_for_every_change() {
         for every in EVERY {
-            for woken in 0..=FEW {
+            for woken in [0, 1, FEW / 2, FEW] {
                 assert_eq!(
                     run(micros(every), woken).1,
                     Duration::ZERO,
@@ -179,6 +179,17 @@ mod tests {
         assert_eq!(rest, Duration::ZERO, "a shorter one is none");
         let (_, rest) = debt.woke(now + micros(11_500), 1_000);
         assert_eq!(rest, micros(4_500), "but is owed");
+    }
+
+    #[test]
+    fn whatever_was_woken_the_next_after_a_pause_is_told_of_at_once() {
+        let (mut debt, now) = (Debt::default(), Duration::from_secs(9));
+        for _ in 0..1_000 {
+            (debt, _) = debt.woke(now, 10_000);
+        }
+        let took = WAKE * 10_000;
+        let pause = rest_max(took) + took * PARTS;
+        assert_eq!(debt.woke(now + pause, 10_000).1, Duration::ZERO);
     }
 
     #[test]
