@@ -129,7 +129,7 @@ impl Transaction<'_> {
         let Some(row) = found.next()? else {
             return Ok(None);
         };
-        decode(&format!("claim {request}"), rows::blob(row, 0)?).map(Some)
+        decode(format_args!("claim {request}"), rows::blob(row, 0)?).map(Some)
     }
 
     fn remember(&self, ns: i64, request: RequestId, taken: Taken, now: Timestamp) -> Answer<()> {

@@ -4,6 +4,8 @@
 #[allow(clippy::expect_used, clippy::panic)]
 mod golden;
 
+use std::fmt::Display;
+
 use plimsoll_core::TaskId;
 use plimsoll_core::Timestamp;
 use plimsoll_core::task::Status;
@@ -24,8 +26,8 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Answer<Vec<u8>> {
     Ok(body)
 }
 
-/// The body in its stored form. What cannot be read is an error that names it.
-pub(crate) fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Answer<T> {
+/// The body in its stored form. What cannot be read is an error that names it; the name is written out only then.
+pub(crate) fn decode<T: DeserializeOwned>(what: impl Display, bytes: &[u8]) -> Answer<T> {
     rmp_serde::from_slice(bytes).map_err(|error| Fault::Corrupt(format!("{what}: {error}")))
 }
 

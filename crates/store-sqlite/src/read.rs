@@ -324,7 +324,7 @@ pub(crate) fn logs(connection: &Connection, ns: i64, logs: &Logs) -> Read<LogPag
         if row.get::<_, i64>(1)? >= logs.level as i64 {
             let line = rows::blob(row, 2)?;
             bytes += line.len();
-            lines.push(decode(&format!("log of task {}", logs.task), line)?);
+            lines.push(decode(format_args!("log of task {}", logs.task), line)?);
         }
     }
     Ok(Ok(LogPage {
@@ -363,8 +363,8 @@ pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Re
             break;
         }
         page.next = Position::new(unsigned(row.get(0)?)?);
-        let what = format!("history at {}", page.next);
-        let mut all: Vec<Change> = decode(&what, rows::blob(row, 2)?)?;
+        let what = format_args!("history at {}", page.next);
+        let mut all: Vec<Change> = decode(what, rows::blob(row, 2)?)?;
         examined += all.len();
         all.retain(|change| changes.shows(change));
         shown += all.len();

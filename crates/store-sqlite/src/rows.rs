@@ -28,7 +28,6 @@ pub(crate) fn record_from(row: &Row<'_>, first: usize) -> Answer<Record> {
         .get_ref(first)?
         .as_str()
         .map_err(|e| Fault::Corrupt(e.to_string()))?;
-    let what = format!("record {key}");
     let fields = row
         .get_ref(first + 1)?
         .as_blob()
@@ -36,7 +35,7 @@ pub(crate) fn record_from(row: &Row<'_>, first: usize) -> Answer<Record> {
     let expires_at: Option<i64> = row.get(first + 4)?;
     Ok(Record {
         key: Key::new(key).map_err(|error| Fault::Corrupt(error.to_string()))?,
-        fields: decode(&what, fields)?,
+        fields: decode(format_args!("record {key}"), fields)?,
         revision: Revision::new(unsigned(row.get(first + 2)?)?),
         modified_at: timestamp(row.get(first + 3)?)?,
         expires_at: expires_at.map(timestamp).transpose()?,
@@ -104,7 +103,7 @@ pub(crate) fn group(connection: &Connection, ns: i64, id: &GroupId) -> Answer<Op
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    decode(&format!("group {id}"), blob(row, 0)?).map(Some)
+    decode(format_args!("group {id}"), blob(row, 0)?).map(Some)
 }
 
 pub(crate) fn put_group(
@@ -136,7 +135,7 @@ pub(crate) fn receipt(connection: &Connection, ns: i64, id: CommitId) -> Answer<
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    decode(&format!("receipt of commit {id}"), blob(row, 0)?).map(Some)
+    decode(format_args!("receipt of commit {id}"), blob(row, 0)?).map(Some)
 }
 
 /// The columns that [`task_from`] reads, of a task that has not ended.
@@ -175,9 +174,9 @@ pub(crate) fn task_from(row: &Row<'_>) -> Answer<Task> {
 
 /// The task with these bodies. A claimed one has the end of its lease in a column.
 fn task_of(id: TaskId, spec: &[u8], state: &[u8], until: Option<i64>) -> Answer<Task> {
-    let what = format!("task {id}");
-    let spec: TaskSpec = decode(&what, spec)?;
-    let mut state: TaskState = decode(&what, state)?;
+    let what = format_args!("task {id}");
+    let spec: TaskSpec = decode(what, spec)?;
+    let mut state: TaskState = decode(what, state)?;
     if let (Some(lease), Some(until)) = (&mut state.lease, until) {
         lease.until = timestamp(until)?;
     }

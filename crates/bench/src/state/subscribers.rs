@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll::jobs::{Jobs, Manager, Scope, StateEvent, SubscribeOptions, Subscription};
+use plimsoll::jobs::{
+    Jobs, Manager, Scope, StateBatch, StateEvent, SubscribeOptions, Subscription,
+};
 use plimsoll::{Error, Result};
 
 use super::write::{JOB, TAGS, Writers, tag};
@@ -19,7 +21,15 @@ pub(super) struct Subscribers {
     writers: Writers,
     subscribers: u64,
     scopes: Scopes,
+    taking: Taking,
     rounds: u64,
+}
+
+/// How they take what they are told.
+#[derive(Clone, Copy, Debug)]
+enum Taking {
+    Batches,
+    Events,
 }
 
 /// What they subscribe to.
@@ -34,13 +44,17 @@ enum Scopes {
 const ROUNDS: u64 = 5;
 
 pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
-    let kind = |managers, depth, part: u64, subscribers, scopes| {
+    let taking = |managers, depth, part: u64, subscribers, scopes, taking| {
         Act::Subscribers(Subscribers {
             writers: Writers::new(managers, depth, scale.tasks / part / ROUNDS),
             subscribers,
             scopes,
+            taking,
             rounds: ROUNDS,
         })
+    };
+    let kind = |managers, depth, part, subscribers, scopes| {
+        taking(managers, depth, part, subscribers, scopes, Taking::Batches)
     };
     vec![
         OfState::new(
@@ -54,8 +68,13 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             kind(8, 1, 2, 1_000, Scopes::All),
         ),
         OfState::new(
+            "subscribers-each",
+            "the same, who take one event after the other instead of batches",
+            taking(8, 1, 2, 1_000, Scopes::All, Taking::Events),
+        ),
+        OfState::new(
             "subscribers-mix",
-            "the same beside 1,000 subscribers of the four kinds of scope",
+            "8 managers beside 1,000 subscribers of the four kinds of scope",
             kind(8, 1, 2, 1_000, Scopes::Spread),
         ),
         OfState::new(
@@ -136,7 +155,7 @@ impl Subscribers {
             let options = SubscribeOptions::default();
             let mut subscription = monitor.subscribe(scope, options).await?;
             replay(&mut subscription).await?;
-            subscriptions.push(take(subscription, expected));
+            subscriptions.push(take(subscription, self.taking, expected));
         }
         let subscribers = Callers::spawn(subscriptions);
         let write = async {
@@ -183,15 +202,40 @@ pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
 }
 
 /// Takes so many changes.
-async fn take(mut subscription: Subscription, mut expected: u64) -> Result<()> {
-    while expected > 0 {
-        // An event that is only counted is not moved.
-        match subscription.next().await {
-            Some(Ok(StateEvent::State { replay: false, .. })) => expected -= 1,
-            Some(Ok(_)) => return Err(Error::Corrupt("changes were not kept long enough".into())),
-            Some(Err(error)) => return Err(error),
-            None => return Err(Error::Closed),
-        }
+async fn take(mut subscription: Subscription, taking: Taking, expected: u64) -> Result<()> {
+    let mut taken = 0;
+    while taken < expected {
+        taken += match taking {
+            Taking::Batches => batch(&mut subscription).await?,
+            Taking::Events => event(&mut subscription).await?,
+        };
     }
     Ok(())
+}
+
+/// Takes the changes that are there.
+async fn batch(subscription: &mut Subscription) -> Result<u64> {
+    match subscription.next_batch().await {
+        Some(Ok(StateBatch::States(states))) if !states.is_replay() => {
+            Ok(states.iter().count() as u64)
+        }
+        Some(Ok(_)) => Err(lost()),
+        Some(Err(error)) => Err(error),
+        None => Err(Error::Closed),
+    }
+}
+
+/// Takes the next change.
+async fn event(subscription: &mut Subscription) -> Result<u64> {
+    // An event that is only counted is not moved.
+    match subscription.next().await {
+        Some(Ok(StateEvent::State { replay: false, .. })) => Ok(1),
+        Some(Ok(_)) => Err(lost()),
+        Some(Err(error)) => Err(error),
+        None => Err(Error::Closed),
+    }
+}
+
+fn lost() -> Error {
+    Error::Corrupt("changes were not kept long enough".into())
 }

@@ -265,6 +265,13 @@ impl<P, T> Share<P, T> {
     }
 }
 
+impl<P, T> fmt::Debug for Share<P, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = &mut f.debug_struct("Share");
+        share.field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
 impl<P, T> Default for Share<P, T> {
     fn default() -> Self {
         let (batch, left) = (None, 0..0);

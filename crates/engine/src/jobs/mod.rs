@@ -46,6 +46,7 @@ pub use manager::{Manager, Written};
 pub use monitor::Monitor;
 pub use read::aggregate::Progress;
 pub use read::barrier::Barrier;
+pub use read::batch::{StateBatch, States};
 pub use read::event::{Cursor, StateEvent, SubscribeOptions};
 pub use read::subscribe::Subscription;
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};

@@ -10,10 +10,12 @@
 //! deletes a job takes that field away first, and nothing can be written any more from then on. When the
 //! states go, `floor` rises to their highest version, so that versions go on in the next generation.
 
+use std::sync::Arc;
+
 use plimsoll_core::error::Problem;
 use plimsoll_core::limits::KEY_BYTES_MAX;
 use plimsoll_core::record::{Fields, Record, fields};
-use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result};
+use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result, Revision};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -102,6 +104,24 @@ pub(crate) struct Stored {
     pub(crate) state: State,
     /// The last writes, the newest last.
     pub(crate) events: Vec<Event>,
+}
+
+/// A state as this process has written or read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) key: Key,
+    pub(crate) revision: Revision,
+    pub(crate) state: Arc<State>,
+}
+
+impl Own {
+    pub(crate) fn new(record: &Record, state: State) -> Self {
+        Self {
+            key: record.key.clone(),
+            revision: record.revision,
+            state: Arc::new(state),
+        }
+    }
 }
 
 impl Stored {

@@ -5,7 +5,7 @@ use plimsoll_core::record::fields;
 use plimsoll_core::store::{Put, Write};
 use plimsoll_engine::jobs::{Scope, SubscribeOptions};
 
-use crate::world::{World, seconds, tag};
+use crate::world::{World, partition, seconds, tag};
 
 /// What was recorded, by name.
 struct Figures(Vec<(String, DebugValue)>);
@@ -66,6 +66,25 @@ fn reads_from_memory_replays_and_deliveries_are_recorded() {
     assert_eq!(replays, [5.0]);
     let deliveries = figures.samples("plimsoll_state_delivery_latency_seconds");
     assert_eq!(deliveries, [3.0]);
+}
+
+#[test]
+fn states_of_a_batch_are_delivered_and_not_dropped() {
+    let figures = Figures::of(async {
+        let world = World::with(2).await;
+        let mut one = world.process().subscribe(partition(0)).await;
+        one.next().await.unwrap().unwrap();
+        for (partition, status) in [(0, 1), (1, 2), (0, 3)] {
+            world.set(partition, "a", status).await;
+        }
+        world.settle().await;
+        world.clock.advance(seconds(3));
+        one.next_batch().await.unwrap().unwrap();
+    });
+    let deliveries = figures.samples("plimsoll_state_delivery_latency_seconds");
+    assert_eq!(deliveries, [3.0, 3.0]);
+    let drops = figures.counter("plimsoll_state_subscription_drops_total");
+    assert_eq!(drops, 0);
 }
 
 #[test]

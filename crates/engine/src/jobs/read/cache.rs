@@ -18,10 +18,11 @@ use tracing::{error, warn};
 
 use super::fold::{Fold, News};
 use super::load;
+use super::wake::Wakes;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
 use crate::jobs::info::{self, Job, Life};
-use crate::jobs::stored::Keys;
+use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State};
 use crate::spawn::Spawner;
 
@@ -42,8 +43,7 @@ pub(crate) struct Cache {
     pub(crate) states: Interest,
     inner: Mutex<Inner>,
     pub(crate) events: Arc<Fanout<Place, Arc<State>, Error>>,
-    /// Many subscribers were woken not long ago: nobody is until this time.
-    pub(super) resting: Mutex<Option<Duration>>,
+    pub(super) wakes: Mutex<Wakes>,
     changed: Notify,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     job_there: bool,
     pub(crate) fold: Fold,
     /// What was written in this process before it was known which life of the job is read.
-    early: BTreeMap<Key, (Life, Record)>,
+    early: BTreeMap<Key, (Life, Own)>,
     patience: Patience,
 }
 
@@ -90,7 +90,7 @@ impl Cache {
                 patience: Patience::default(),
             }),
             events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
-            resting: Mutex::default(),
+            wakes: Mutex::default(),
             changed: Notify::new(),
             engine,
             keys,
@@ -184,15 +184,14 @@ impl Cache {
             .await
     }
 
-    /// A record of a state was written in this process, in this life of the job.
-    pub(crate) fn wrote(&self, life: &Life, record: &Record) {
+    /// A state was written in this process, in this life of the job.
+    pub(crate) fn wrote(&self, life: &Life, own: Own) {
         let mut inner = self.inner();
         match &inner.job {
-            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(record),
+            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(own),
             Some(_) => {}
             None => {
-                let early = (life.clone(), record.clone());
-                inner.early.insert(record.key.clone(), early);
+                inner.early.insert(own.key.clone(), (life.clone(), own));
             }
         }
         drop(inner);
@@ -203,9 +202,9 @@ impl Cache {
     pub(crate) fn serve(&self, inner: &mut Inner) {
         if let (Phase::Loading, Some(job)) = (&inner.phase, &inner.job) {
             let life = Life::of(&job.info);
-            for (written_in, record) in std::mem::take(&mut inner.early).into_values() {
+            for (written_in, own) in std::mem::take(&mut inner.early).into_values() {
                 if written_in == life {
-                    inner.fold.wrote(&record);
+                    inner.fold.wrote(own);
                 }
             }
             inner.fold.ready(job.info.partitions);
@@ -349,7 +348,8 @@ impl Follower for Cache {
 
     fn rest(&self) -> Duration {
         let now = self.engine.clock().monotonic();
-        (*self.resting()).map_or(Duration::ZERO, |until| until.saturating_sub(now))
+        let resting = self.wakes().resting;
+        resting.map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
     fn begins(&self, after: Position) {

@@ -106,6 +106,22 @@ fn foreign() -> Invalid {
     Invalid::new("cursor", Problem::Malformed { expected })
 }
 
+/// What a subscription tells between states.
+#[derive(Debug)]
+pub(crate) enum Point {
+    ReplayComplete(Cursor),
+    Restarted,
+}
+
+impl From<Point> for StateEvent {
+    fn from(point: Point) -> Self {
+        match point {
+            Point::ReplayComplete(cursor) => Self::ReplayComplete { cursor },
+            Point::Restarted => Self::Restarted,
+        }
+    }
+}
+
 /// What a subscription tells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StateEvent {

@@ -3,7 +3,7 @@
 //! Whatever is told of a key is compared by revision, so a page of a scan, an entry of the history and
 //! an entry that is answered again may come as they like: the newest stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_core::error::Problem;
@@ -12,8 +12,11 @@ use plimsoll_core::record::Record;
 use plimsoll_core::{Error, Invalid, Key, Name, Result};
 
 use super::aggregate::{Aggregate, Lowest};
-use crate::jobs::stored::{Keys, Stored};
+use crate::jobs::stored::{Keys, Own, Stored};
 use crate::jobs::{Scope, State};
+
+/// How many writes of this process are known of each state before they are told.
+const OWN_MAX: usize = 16;
 
 /// The states of a job.
 #[derive(Debug)]
@@ -32,8 +35,9 @@ struct Slot {
     /// Of what was told last, also if that was its end.
     revision: Revision,
     told: Told,
-    /// What was written in this process and is not told yet.
-    own: Option<(Revision, Arc<State>)>,
+    /// The last that were written in this process and are not told yet, the newest last: nobody has to read them
+    /// once more when they are told.
+    own: VecDeque<(Revision, Arc<State>)>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +60,7 @@ pub(crate) enum News {
 impl Slot {
     /// What readers see.
     fn state(&self) -> Option<&Arc<State>> {
-        match (&self.own, &self.told) {
+        match (self.own.back(), &self.told) {
             (Some((_, own)), _) => Some(own),
             (None, Told::State(state)) => Some(state),
             (None, Told::Nothing | Told::Unreadable(_)) => None,
@@ -64,7 +68,7 @@ impl Slot {
     }
 
     fn error(&self) -> Option<&Error> {
-        match (&self.own, &self.told) {
+        match (self.own.back(), &self.told) {
             (None, Told::Unreadable(error)) => Some(error),
             _ => None,
         }
@@ -90,7 +94,14 @@ impl Slot {
     /// Everything up to this revision is told.
     fn pass(&mut self, revision: Revision) {
         self.revision = revision;
-        self.own.take_if(|(own, _)| *own <= revision);
+        let told = self.own.partition_point(|(own, _)| *own <= revision);
+        self.own.drain(..told);
+    }
+
+    /// What this process has written as this revision, as long as that is known.
+    fn own_at(&self, revision: Revision) -> Option<&Arc<State>> {
+        let own = self.own.iter().find(|(own, _)| *own == revision);
+        own.map(|(_, state)| state)
     }
 }
 
@@ -134,16 +145,17 @@ impl Fold {
             return News::Known;
         }
         let version = slot.and_then(Slot::version);
-        let (told, news) = match Stored::read(&self.keys, record) {
+        let state = match slot.and_then(|slot| slot.own_at(record.revision)) {
+            Some(own) => Ok(own.clone()),
+            None => Stored::read(&self.keys, record).map(|stored| Arc::new(stored.state)),
+        };
+        let (told, news) = match state {
             // Versions only grow as long as a state is there. Who wrote this did not go by that.
-            Ok(stored) if version.is_some_and(|known| stored.state.version <= known) => {
+            Ok(state) if version.is_some_and(|known| state.version <= known) => {
                 self.change(place, |slot| slot.pass(record.revision));
                 return News::Known;
             }
-            Ok(stored) => {
-                let state = Arc::new(stored.state);
-                (Told::State(state.clone()), News::State(state))
-            }
+            Ok(state) => (Told::State(state.clone()), News::State(state)),
             Err(error) => (Told::Unreadable(error.clone()), News::Unreadable(error)),
         };
         self.change(place, |slot| slot.tell(record.revision, told));
@@ -165,18 +177,21 @@ impl Fold {
         there
     }
 
-    /// A record was written in this process: readers see it at once.
-    pub(crate) fn wrote(&mut self, record: &Record) {
+    /// A state was written in this process: readers see it at once.
+    pub(crate) fn wrote(&mut self, own: Own) {
         let newer = |slot: &Slot| {
-            let own = slot.own.as_ref().map(|(revision, _)| *revision);
-            record.revision > slot.revision.max(own.unwrap_or_default())
+            let last = slot.own.back().map(|(revision, _)| *revision);
+            own.revision > slot.revision.max(last.unwrap_or_default())
         };
-        if let Some(place) = self.keys.parse(&record.key)
+        if let Some(place) = self.keys.parse(&own.key)
             && self.slot(place.0, &place.1).is_none_or(newer)
-            && let Ok(stored) = Stored::read(&self.keys, record)
         {
-            let own = Some((record.revision, Arc::new(stored.state)));
-            self.change(place, |slot| slot.own = own);
+            self.change(place, |slot| {
+                if slot.own.len() == OWN_MAX {
+                    slot.own.pop_front();
+                }
+                slot.own.push_back((own.revision, own.state));
+            });
         }
     }
 
@@ -185,9 +200,9 @@ impl Fold {
         let slot = tags.entry(place.1.clone()).or_default();
         let before = slot.state().map(|state| state.status);
         change(slot);
-        match slot.own.is_some() {
-            true => self.untold.insert((place.1.clone(), place.0)),
-            false => self.untold.remove(&(place.1.clone(), place.0)),
+        match slot.own.is_empty() {
+            true => self.untold.remove(&(place.1.clone(), place.0)),
+            false => self.untold.insert((place.1.clone(), place.0)),
         };
         let after = slot.state().map(|state| state.status);
         match slot.error() {

@@ -1,9 +1,10 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
 //! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
-//! `wake` how many subscribers are woken together, `subscribe`, `event` and `barrier` what readers have.
+//! `wake` how many subscribers are woken together, `subscribe`, `event`, `batch` and `barrier` what readers have.
 
 pub(crate) mod aggregate;
 pub(crate) mod barrier;
+pub(crate) mod batch;
 pub(crate) mod cache;
 pub(crate) mod event;
 pub(crate) mod fold;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +14,9 @@ use plimsoll_core::error::NotFound;
 use plimsoll_core::{Error, Name, Result, Timestamp};
 use tokio::sync::watch;
 
+use super::batch::{StateBatch, States, covered};
 use super::cache::Events;
-use super::event::{Cursor, StateEvent, SubscribeOptions};
+use super::event::{Cursor, Point, StateEvent, SubscribeOptions};
 use super::view::Kept;
 use crate::history::{Part, Place, Share, Taken, Told, read};
 use crate::jobs::stored::Stored;
@@ -133,6 +134,37 @@ impl Subscription {
         StreamExt::next(self).await
     }
 
+    /// The next events together: all states that are ready, or what comes between states; `None` after the end.
+    ///
+    /// Subscribers share the states of a batch, and none is counted or copied for who looks at it. That is felt
+    /// where there are hundreds of subscribers. Both ways may be used on the same subscription.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::jobs::{NewState, Scope, StateBatch, SubscribeOptions};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("imports")?));
+    /// # let jobs = Engine::new(store).jobs();
+    /// let manager = jobs.join("import-7", 0, 4).await?;
+    /// for tag in ["ingest", "index"] {
+    ///     manager.set_state(NewState::new(tag, 40)?).await?;
+    /// }
+    ///
+    /// let monitor = jobs.monitor("import-7").await?;
+    /// let mut events = monitor.subscribe(Scope::all(), SubscribeOptions::default()).await?;
+    /// let Some(StateBatch::States(states)) = events.next_batch().await.transpose()? else {
+    ///     panic!("there are states");
+    /// };
+    /// assert!(states.is_replay());
+    /// assert!(states.iter().all(|state| state.status == 40));
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn next_batch(&mut self) -> Option<Result<StateBatch>> {
+        poll_fn(|context| self.poll_told(context, Self::batch)).await
+    }
+
     /// Whether it had nothing left to tell when it was polled last: whatever reads showed before that has
     /// been told. It never is during a replay, and not while it reads what it was too slow for.
     pub fn is_waiting(&self) -> bool {
@@ -238,9 +270,7 @@ impl Subscription {
 
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
-        let live = self.live.left().iter();
-        let live = live.filter(|told| self.scope.covers(&told.event));
-        let abandoned = self.replay.len() + live.count();
+        let abandoned = self.replay.len() + covered(&self.live, &self.scope).count();
         self.replay.clear();
         self.live = Share::default();
         let telemetry = self.kept.cache.engine.telemetry();
@@ -248,7 +278,7 @@ impl Subscription {
     }
 
     /// Ends, with an error.
-    fn end(&mut self, error: Error) -> Poll<Option<Result<StateEvent>>> {
+    fn end(&mut self, error: Error) -> Poll<Option<Result<Point>>> {
         self.step = Step::Over;
         Poll::Ready(Some(Err(error)))
     }
@@ -258,40 +288,73 @@ impl Stream for Subscription {
     type Item = Result<StateEvent>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        this.waiting = false;
-        if let Some(closed) = &mut this.closed
+        self.poll_told(context, Self::event)
+    }
+}
+
+impl Subscription {
+    /// Answers what is ready, or what comes next as soon as there is something.
+    #[inline]
+    fn poll_told<T: From<Point>>(
+        &mut self,
+        context: &mut Context<'_>,
+        ready: impl Fn(&mut Self) -> Option<T>,
+    ) -> Poll<Option<Result<T>>> {
+        self.waiting = false;
+        if let Some(closed) = &mut self.closed
             && closed.poll_unpin(context).is_ready()
         {
-            this.closed = None;
-            this.abandon();
-            this.step = Step::Over;
+            self.closed = None;
+            self.abandon();
+            self.step = Step::Over;
         }
-        if std::mem::take(&mut this.restarted) {
-            return Poll::Ready(Some(Ok(StateEvent::Restarted)));
+        if std::mem::take(&mut self.restarted) {
+            return Poll::Ready(Some(Ok(Point::Restarted.into())));
         }
         loop {
-            // Put together where it is answered: to move it once more takes longer than all the rest.
-            if let Some((state, place)) = this.buffered() {
-                if place.is_some() {
-                    this.delivers(&state);
-                }
-                return Poll::Ready(Some(Ok(StateEvent::State {
-                    state,
-                    replay: place.is_none(),
-                    cursor: place.map(|place| this.cursor(place)),
-                })));
+            if let Some(told) = ready(self) {
+                return Poll::Ready(Some(Ok(told)));
             }
-            if let Some(answer) = this.go_on(context) {
-                return answer;
+            if let Some(answer) = self.go_on(context) {
+                return answer.map(|told| told.map(|point| point.map(Into::into)));
             }
         }
+    }
+
+    /// The next state that is ready.
+    // Inlined into who answers it: to move it once more takes longer than all the rest.
+    #[inline]
+    fn event(&mut self) -> Option<StateEvent> {
+        let (state, place) = self.buffered()?;
+        if place.is_some() {
+            self.delivers(&state);
+        }
+        Some(StateEvent::State {
+            state,
+            replay: place.is_none(),
+            cursor: place.map(|place| self.cursor(place)),
+        })
+    }
+
+    /// All states that are ready.
+    fn batch(&mut self) -> Option<StateBatch> {
+        if !self.replay.is_empty() {
+            let replay = std::mem::take(&mut self.replay);
+            return Some(StateBatch::States(States::replay(replay)));
+        }
+        let live = std::mem::take(&mut self.live);
+        let told = covered(&live, &self.scope).map(|state| self.delivers(state));
+        if told.count() == 0 {
+            return None;
+        }
+        let (scope, cursor) = (self.scope.clone(), self.cursor(self.after));
+        Some(StateBatch::States(States::live(live, scope, cursor)))
     }
 }
 
 impl Subscription {
     /// Goes a step further. `None`: there may be a state now.
-    fn go_on(&mut self, context: &mut Context<'_>) -> Option<Poll<Option<Result<StateEvent>>>> {
+    fn go_on(&mut self, context: &mut Context<'_>) -> Option<Poll<Option<Result<Point>>>> {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Replaying(events) => {
                 let engine = &self.kept.cache.engine;
@@ -299,7 +362,7 @@ impl Subscription {
                 engine.telemetry().states.replayed(took);
                 self.step = Step::Live(events);
                 let cursor = self.cursor(self.after);
-                return Some(Poll::Ready(Some(Ok(StateEvent::ReplayComplete { cursor }))));
+                return Some(Poll::Ready(Some(Ok(Point::ReplayComplete(cursor)))));
             }
             Step::Live(mut events) => match self.poll_live(&mut events, context) {
                 Poll::Ready(Taken::Events) => self.step = Step::Live(events),
@@ -322,7 +385,7 @@ impl Subscription {
                 Poll::Ready(Err(Error::NotFound(NotFound::History { .. }))) => {
                     self.began = self.kept.cache.engine.clock().monotonic();
                     self.step = Step::Restarting(self.restart());
-                    return Some(Poll::Ready(Some(Ok(StateEvent::Restarted))));
+                    return Some(Poll::Ready(Some(Ok(Point::Restarted))));
                 }
                 Poll::Ready(Err(error)) => return Some(self.end(error)),
                 Poll::Pending => {

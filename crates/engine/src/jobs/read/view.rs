@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use plimsoll_core::error::{Conflict, NotFound};
-use plimsoll_core::record::Record;
 use plimsoll_core::{Error, Name, Result};
 
 use super::aggregate::Progress;
@@ -13,7 +12,7 @@ use super::cache::{Cache, Inner};
 use crate::Engine;
 use crate::history::Following;
 use crate::jobs::info::Life;
-use crate::jobs::stored::Keys;
+use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State, SubscribeOptions, Subscription};
 
 /// Who reads the states of which job in this process. As long as somebody does, they are kept warm.
@@ -36,11 +35,11 @@ impl Views {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record of a state was written in this process: reads show it at once, subscribers when it is told.
-    pub(crate) fn wrote(&self, job: &Name, life: &Life, record: &Record) {
+    /// A state was written in this process: reads show it at once, subscribers when it is told.
+    pub(crate) fn wrote(&self, job: &Name, life: &Life, own: Own) {
         let kept = self.views().get(job).and_then(Weak::upgrade);
         if let Some(kept) = kept {
-            kept.cache.wrote(life, record);
+            kept.cache.wrote(life, own);
         }
     }
 

@@ -7,7 +7,7 @@ use plimsoll_core::store::Scan;
 use plimsoll_core::{Error, Key, Name, Result, StoreExt};
 
 use crate::jobs::Jobs;
-use crate::jobs::stored::{Event, Keys, Stored};
+use crate::jobs::stored::{Event, Keys, Own, Stored};
 
 /// What was written last of a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,33 +26,32 @@ impl Known {
         self.0.get(tag).cloned().transpose()
     }
 
-    /// Takes in a record that was read or written.
-    pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) {
-        let Some((_, tag)) = keys.parse(&record.key) else {
-            return;
+    /// Takes in a record that was read or written. Answers its state, if it can be read.
+    pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) -> Option<Own> {
+        let (_, tag) = keys.parse(&record.key)?;
+        let (last, own) = match Stored::read(keys, record) {
+            Ok(Stored { state, events }) => {
+                let version = Some(state.version);
+                (Ok(Last { version, events }), Some(Own::new(record, state)))
+            }
+            Err(error) => (Err(error), None),
         };
-        let last = Stored::read(keys, record).map(|stored| Last {
-            version: Some(stored.state.version),
-            events: stored.events,
-        });
         self.0.insert(tag, last);
+        own
     }
 
-    /// Reads a state anew.
+    /// Reads a state anew, and answers it if that is possible.
     pub(crate) async fn look_at(
         &mut self,
         jobs: &Jobs,
         keys: &Keys,
         tag: &Name,
         key: &Key,
-    ) -> Result<Option<Record>> {
+    ) -> Result<Option<Own>> {
         let store = jobs.engine.store();
         self.0.remove(tag);
         let record = jobs.patiently(|| store.record(key)).await?;
-        if let Some(record) = &record {
-            self.learn(keys, record);
-        }
-        Ok(record)
+        Ok(record.and_then(|record| self.learn(keys, &record)))
     }
 
     /// Reads all states of a partition, and shows them.
@@ -60,7 +59,7 @@ impl Known {
         jobs: &Jobs,
         keys: &Keys,
         partition: u32,
-        mut show: impl FnMut(&Record),
+        show: impl Fn(Own),
     ) -> Result<Self, Error> {
         let store = jobs.engine.store();
         let mut known = Self::default();
@@ -68,8 +67,7 @@ impl Known {
         loop {
             let page = jobs.patiently(|| store.scan(scan.clone())).await?;
             for record in &page.rows {
-                known.learn(keys, record);
-                show(record);
+                known.learn(keys, record).map(&show);
             }
             scan.cursor = page.next;
             if scan.cursor.is_none() {

@@ -15,6 +15,7 @@ use crate::answer::{first, refused_by, unanswered};
 use crate::jobs::contest::Contest;
 use crate::jobs::info::{Job, Life, Phase};
 use crate::jobs::manager::{Inner, Written};
+use crate::jobs::stored::Own;
 
 /// What somebody does whose write was refused because the job may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +70,8 @@ impl Inner {
         let mut known = match known {
             Some(known) => known,
             None => {
-                let known = Known::read(&self.jobs, &self.keys, self.partition, |record| {
-                    self.seen(record);
-                });
+                let seen = |own| self.seen(own);
+                let known = Known::read(&self.jobs, &self.keys, self.partition, seen);
                 known.await?
             }
         };
@@ -94,8 +94,8 @@ impl Inner {
                     let receipt = receipts.next().unwrap_or_else(|| Err(unanswered()));
                     match receipt.and_then(written) {
                         Ok(record) => {
-                            known.learn(&self.keys, &record);
-                            self.seen(&record);
+                            let own = known.learn(&self.keys, &record);
+                            own.into_iter().for_each(|own| self.seen(own));
                             let repeated = false;
                             Ok(Written { version, repeated })
                         }
@@ -130,8 +130,8 @@ impl Inner {
         match guard < JOB_GUARDS {
             true => self.go_on().await,
             false => {
-                let record = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
-                record.iter().for_each(|record| self.seen(record));
+                let own = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
+                own.into_iter().for_each(|own| self.seen(own));
                 Ok(())
             }
         }
@@ -139,9 +139,9 @@ impl Inner {
 
     /// Those in this process who read the job are to see what this one has written or read: a write whose
     /// answer was lost may be in it.
-    fn seen(&self, record: &Record) {
+    fn seen(&self, own: Own) {
         let views = self.jobs.engine.views();
-        views.wrote(&self.keys.name, &self.life, record);
+        views.wrote(&self.keys.name, &self.life, own);
     }
 
     fn plan(

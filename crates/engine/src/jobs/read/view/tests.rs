@@ -2,12 +2,13 @@
 
 use futures::FutureExt;
 use plimsoll_core::clock::ManualClock;
-use plimsoll_core::record::fields;
+use plimsoll_core::record::{Record, fields};
 use plimsoll_core::store::{Commit, Put, Write};
 use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Store, StoreExt, Timestamp};
 
 use super::*;
 use crate::jobs::StateEvent;
+use crate::jobs::stored::Stored;
 
 struct World {
     store: Arc<dyn Store>,
@@ -67,6 +68,14 @@ impl World {
         record.unwrap()
     }
 
+    /// This process has written that.
+    fn wrote(&self, record: &Record) -> Arc<State> {
+        let stored = Stored::read(&self.view.keys, record).unwrap();
+        let (views, own) = (self.view.engine.views(), Own::new(record, stored.state));
+        views.wrote(self.view.job(), &life(), own.clone());
+        own.state
+    }
+
     async fn remove(&self, partition: u32) {
         let write = Write::Delete(self.key(partition));
         self.store.commit_one(Commit::of(write)).await.unwrap();
@@ -101,11 +110,7 @@ async fn a_process_reads_its_own_writes_at_once_and_subscribers_are_told_once() 
     let mut subscription = subscription.unwrap();
     let record = world.write(0, 5, 1).await;
     assert_eq!(world.status(0), 0, "nobody told of it yet");
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &record);
+    world.wrote(&record);
     assert_eq!(world.status(0), 5);
     assert_eq!(world.lowest(), 5);
     // What was there, and the marker. The write is not told before the history tells it.
@@ -121,15 +126,38 @@ async fn a_process_reads_its_own_writes_at_once_and_subscribers_are_told_once() 
 }
 
 #[tokio::test]
+async fn own_writes_are_told_one_after_the_other_and_the_last_are_not_read_again() {
+    const WRITES: u64 = 20;
+    let world = World::new().await;
+    world.view.partitions().await.unwrap();
+    let options = SubscribeOptions::default();
+    let subscription = world.view.subscribe(Scope::all(), options).await;
+    let mut subscription = subscription.unwrap();
+    subscription.next().await.unwrap().unwrap();
+    let mut owns = Vec::new();
+    for version in 1..=WRITES {
+        let record = world.write(0, 5, version).await;
+        owns.push(world.wrote(&record));
+    }
+    assert_eq!(world.status(0), 5);
+    for (own, version) in owns.iter().zip(1..) {
+        let told = subscription.next().await.unwrap().unwrap();
+        let StateEvent::State { state, .. } = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(state.version, version);
+        let known = version > WRITES - 16;
+        assert_eq!(Arc::ptr_eq(&state, own), known, "{version}");
+    }
+    assert!(subscription.next().now_or_never().is_none());
+}
+
+#[tokio::test]
 async fn an_own_write_is_not_in_the_replay_before_it_was_told() {
     let world = World::new().await;
     world.view.partitions().await.unwrap();
     let record = world.write(0, 5, 1).await;
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &record);
+    world.wrote(&record);
     let options = SubscribeOptions::default();
     let subscription = world.view.subscribe(Scope::all(), options).await;
     let mut subscription = subscription.unwrap();
@@ -146,25 +174,13 @@ async fn an_older_own_write_does_not_hide_a_newer_one_of_another() {
     let own = world.write(0, 5, 1).await;
     world.write(0, 6, 2).await;
     world.settle().await;
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &own);
+    world.wrote(&own);
     assert_eq!(world.status(0), 6);
     // Nor one of its own that was answered first.
     let third = world.write(0, 7, 3).await;
     let fourth = world.write(0, 8, 4).await;
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &fourth);
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &third);
+    world.wrote(&fourth);
+    world.wrote(&third);
     assert_eq!(world.status(0), 8);
 }
 
@@ -173,11 +189,7 @@ async fn an_own_write_goes_when_its_end_is_told() {
     let world = World::new().await;
     world.view.partitions().await.unwrap();
     let own = world.write(0, 5, 1).await;
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &own);
+    world.wrote(&own);
     world.remove(0).await;
     assert_eq!(world.status(0), 5);
     world.settle().await;
@@ -189,11 +201,7 @@ async fn an_own_write_goes_when_its_end_is_told() {
 async fn a_write_before_anything_was_read_loads_nothing() {
     let world = World::new().await;
     let own = world.write(0, 5, 1).await;
-    world
-        .view
-        .engine
-        .views()
-        .wrote(world.view.job(), &life(), &own);
+    world.wrote(&own);
     world.settle().await;
     assert_eq!(world.clock.sleepers(), 0, "nobody follows the history");
 }

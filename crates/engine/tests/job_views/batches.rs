@@ -1,0 +1,154 @@
+//! States that are taken many at a time.
+
+use futures::FutureExt;
+use plimsoll_engine::jobs::{Cursor, Scope, StateBatch, States, SubscribeOptions, Subscription};
+
+use crate::world::{World, partition, seconds, short, tag};
+
+/// A batch in short.
+fn said(states: &States) -> String {
+    let when = if states.is_replay() { "was" } else { "now" };
+    let states: Vec<String> = states.iter().map(|state| short(state)).collect();
+    format!("{when} {}", states.join(", "))
+}
+
+/// What a subscription tells without time passing, and where it goes on.
+async fn batches(world: &World, of: &mut Subscription) -> (Vec<String>, Option<Cursor>) {
+    let (mut told, mut cursor) = (Vec::new(), None);
+    loop {
+        world.settle().await;
+        let Some(batch) = of.next_batch().now_or_never() else {
+            return (told, cursor);
+        };
+        told.push(match batch {
+            Some(Ok(StateBatch::States(states))) => {
+                assert_eq!(states.cursor().is_none(), states.is_replay());
+                assert!(states.iter().next().is_some(), "a batch has states");
+                cursor = states.cursor().cloned();
+                said(&states)
+            }
+            Some(Ok(StateBatch::ReplayComplete { cursor: at })) => {
+                cursor = Some(at);
+                "marker".into()
+            }
+            Some(Ok(StateBatch::Restarted)) => "restarted".into(),
+            Some(Err(error)) => error.code().into(),
+            None => return (told, cursor),
+        });
+    }
+}
+
+async fn subscribe(world: &World, scope: Scope, options: SubscribeOptions) -> Subscription {
+    let monitor = world.process().monitor().await;
+    monitor.subscribe(scope, options).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_there_is_comes_in_one_batch_then_the_marker_then_what_changes_together() {
+    let world = World::with(2).await;
+    for (partition, status) in [(1, 1), (0, 2)] {
+        world.set(partition, "a", status).await;
+        world.clock.advance(seconds(1));
+    }
+    let mut all = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
+    for status in [3, 4, 5] {
+        world.set(0, "a", status).await;
+    }
+    let (told, _) = batches(&world, &mut all).await;
+    let expected = [
+        "was 1-a=1 v1, 0-a=2 v1",
+        "marker",
+        "now 0-a=3 v2, 0-a=4 v3, 0-a=5 v4",
+    ];
+    assert_eq!(told, expected);
+    assert!(all.is_waiting());
+    world.mark_deleted().await;
+    assert_eq!(batches(&world, &mut all).await.0, ["job_deleted"]);
+    assert!(all.next_batch().await.is_none());
+}
+
+#[tokio::test]
+async fn a_batch_has_only_what_is_of_its_scope_and_is_never_empty() {
+    let world = World::with(2).await;
+    let options = SubscribeOptions::default();
+    let mut one = subscribe(&world, partition(0).tag("a").unwrap(), options).await;
+    assert_eq!(batches(&world, &mut one).await.0, ["marker"]);
+    world.set(1, "a", 1).await;
+    world.set(0, "b", 2).await;
+    let (told, cursor) = batches(&world, &mut one).await;
+    assert!(told.is_empty() && cursor.is_none() && one.is_waiting());
+    world.set(0, "a", 3).await;
+    world.set(1, "a", 4).await;
+    world.set(0, "a", 5).await;
+    let (told, _) = batches(&world, &mut one).await;
+    assert_eq!(told, ["now 0-a=3 v1, 0-a=5 v2"]);
+}
+
+#[tokio::test]
+async fn a_batch_has_no_more_states_than_the_buffer() {
+    let world = World::with(1).await;
+    for (depth, sizes) in [(0, [4, 4, 2]), (5, [5, 5, 0]), (9, [9, 1, 0])] {
+        let options = SubscribeOptions { depth, after: None };
+        let mut all = subscribe(&world, tag("a"), options).await;
+        batches(&world, &mut all).await;
+        for status in 1..=10 {
+            world.set(0, "a", status).await;
+        }
+        let (told, _) = batches(&world, &mut all).await;
+        let told = told.iter().map(|batch| batch.split(", ").count());
+        let sizes = sizes.into_iter().filter(|size| *size > 0);
+        assert!(told.eq(sizes), "with a depth of {depth}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_goes_on_after_a_batch_misses_nothing_and_gets_nothing_twice() {
+    let world = World::with(2).await;
+    let mut one = subscribe(&world, partition(0), SubscribeOptions::default()).await;
+    batches(&world, &mut one).await;
+    for status in 1..=3 {
+        world.set(0, "a", status).await;
+        world.set(1, "a", status).await;
+    }
+    let (told, after) = batches(&world, &mut one).await;
+    assert_eq!(told, ["now 0-a=1 v1, 0-a=2 v2, 0-a=3 v3"]);
+    world.set(0, "a", 4).await;
+    let depth = 64;
+    let options = SubscribeOptions { depth, after };
+    let mut again = subscribe(&world, partition(0), options).await;
+    assert_eq!(batches(&world, &mut again).await.0, ["now 0-a=4 v4"]);
+}
+
+#[tokio::test]
+async fn events_and_batches_of_one_subscription_go_on_after_each_other() {
+    let world = World::with(1).await;
+    let mut all = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
+    batches(&world, &mut all).await;
+    for status in 1..=4 {
+        world.set(0, "a", status).await;
+    }
+    world.settle().await;
+    let first = crate::world::told(&all.next().await.unwrap());
+    assert_eq!(first, "now 0-a=1 v1");
+    let (told, _) = batches(&world, &mut all).await;
+    assert_eq!(told, ["now 0-a=2 v2, 0-a=3 v3, 0-a=4 v4"]);
+    world.set(0, "a", 5).await;
+    assert_eq!(world.told(&mut all).await, ["now 0-a=5 v5"]);
+}
+
+#[tokio::test]
+async fn one_who_lags_beyond_what_is_kept_gets_everything_in_batches() {
+    let world = World::with(1).await;
+    let mut slow = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
+    batches(&world, &mut slow).await;
+    for status in 1..=3_000 {
+        world.set(0, "a", status).await;
+    }
+    let (told, _) = batches(&world, &mut slow).await;
+    let told: Vec<&str> = told
+        .iter()
+        .flat_map(|batch| batch.strip_prefix("now ").unwrap().split(", "))
+        .collect();
+    let expected: Vec<String> = (1..=3_000).map(|n| format!("0-a={n} v{n}")).collect();
+    assert_eq!(told, expected);
+}
