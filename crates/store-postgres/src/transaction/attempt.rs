@@ -71,7 +71,7 @@ pub(crate) async fn attempt(
     let held = assumed.held.claims().map(|(task, _)| (task.id(), None));
     writing.apply.rowless(held);
     let receipts = writing.commits(decided, &part.commits).map_err(untouched)?;
-    let written: HashSet<TaskId> = writing.apply.written.iter().map(|(id, _)| *id).collect();
+    let written: HashSet<TaskId> = writing.apply.written.iter().map(|task| task.id).collect();
     let leaves = |id: TaskId| written.contains(&id);
     let closed = assumed.held.last(leaves);
     // Claims that are closed need not be locked before.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used)]
 
+mod late;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
