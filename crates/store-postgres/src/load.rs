@@ -19,6 +19,7 @@ use tokio_postgres::types::Type;
 
 use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
+use crate::read::{TASKS, task_at};
 use crate::record_row::{record_columns, record_from};
 use crate::session::{Call, REVISIONS, Session, Sql, params};
 use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
@@ -328,7 +329,8 @@ async fn load_held(
     let holders = session.run(&holders).await?.swap_remove(0);
     let holders = holders.iter().map(|row| column::<Id>(row, 0));
     let holders = holders.collect::<Answer<Vec<_>>>()?;
-    let of = |sql| Call::new(sql, params![ns, ids(tasks)]);
+    let of_tasks = |sql, tasks: &[TaskId]| Call::new(sql, params![ns, ids(tasks)]);
+    let of = |sql| of_tasks(sql, tasks);
     let held = Call::new(&HELD_TASKS, params![ns, ids(tasks), holders]);
     let found = session
         .run(&[of(&LIVE_TASKS), of(&DONE_TASKS), of(&SPECS), held])
@@ -340,12 +342,16 @@ async fn load_held(
         loaded.rowless.insert(task.id(), claim);
         loaded.task(task);
     }
-    // A task that came back to life, or was claimed, between the looks was seen by none of them.
-    let is_held = |id| loaded.rowless.contains_key(id);
-    match rowless.iter().all(is_held) {
-        true => Ok(()),
-        false => Err(Fault::Moved),
+    let is_held = |id: &TaskId| loaded.rowless.contains_key(id);
+    let nowhere: Vec<TaskId> = rowless.into_iter().filter(|id| !is_held(id)).collect();
+    if nowhere.is_empty() {
+        return Ok(());
     }
+    // A task that came back to life, or was claimed, between the looks was seen by none of them. One
+    // that a single look does not find anywhere has no state.
+    let found = session.run(&[of_tasks(&TASKS, &nowhere)]).await?;
+    found[0].iter().try_for_each(|row| task_at(row).map(drop))?;
+    Err(Fault::Moved)
 }
 
 fn take_groups(wanted: Vec<GroupId>, found: &[Row], rows: &mut Rows) -> Answer<()> {

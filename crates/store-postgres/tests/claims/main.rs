@@ -1,8 +1,9 @@
 //! Tasks whose claim is all there is of them, in the hands of several processes, on a real server.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 mod late;
+mod nowhere;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -106,6 +107,12 @@ impl<const N: usize> World<N> {
     async fn open_claims(&self) -> i64 {
         let open = "SELECT count(*) FROM plimsoll.claims WHERE ns = $1 AND until IS NOT NULL";
         self.count(open).await
+    }
+
+    /// Changes rows by hand.
+    async fn tamper(&self, statement: &str) {
+        let changed = self.sql.execute(statement, &[]).await;
+        assert_eq!(changed.expect("a change"), 1, "{statement}");
     }
 
     async fn count(&self, query: &str) -> i64 {
