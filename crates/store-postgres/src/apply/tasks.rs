@@ -70,11 +70,15 @@ pub(super) static INSERT_LIVE: Sql = Sql {
     ],
 };
 
+/// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
+/// renewal moves no revision, and nobody else changes when a lease ends.
 pub(crate) static UPDATE_LIVE: Sql = Sql {
     text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = u.status, priority = u.priority, \
            runnable_at = u.runnable_at, modified_at = u.modified_at, revision = u.revision, \
            fence = u.fence, attempts = u.attempts, failures = u.failures, started_at = u.started_at, \
-           claimed_at = u.claimed_at, until = u.until, deadline = u.deadline, \
+           claimed_at = u.claimed_at, deadline = u.deadline, \
+           until = CASE WHEN t.status = 2 AND u.status = 2 AND t.fence = u.fence \
+           THEN t.until ELSE u.until END, \
            incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
            more = u.more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \

@@ -344,6 +344,30 @@ async fn another_process_renews_amends_and_settles_for_the_holder() {
 }
 
 #[tokio::test]
+async fn progress_does_not_take_a_renewal_back() {
+    let world = World::<2>::new().await;
+    let [holding, other] = &world.stores;
+    let tasks = world.claimed(1).await;
+    let progress = async |checkpoint: &'static str| {
+        let amend = Amend {
+            checkpoint: Some(checkpoint.into()),
+            ..Amend::new(holder(&tasks[0]))
+        };
+        write(holding, [Write::Amend(Box::new(amend))].into_iter()).await;
+    };
+    progress("here").await;
+    world.clock.advance(LEASE / 2);
+    let renewals = world.renew(other, &tasks).await;
+    let until = world.clock.now().saturating_plus(LEASE);
+    assert_eq!(renewals, [Renewal::Held { until }]);
+    // The holder has not heard of that.
+    progress("there").await;
+    let after = look(holding, &tasks).await.remove(0);
+    assert_eq!(after.checkpoint.as_deref(), Some(b"there".as_slice()));
+    assert_eq!(after.lease.as_ref().map(|lease| lease.until), Some(until));
+}
+
+#[tokio::test]
 async fn a_claim_is_repeated_for_what_it_still_holds() {
     let world = World::<2>::new().await;
     let request = world.ids.request();
