@@ -310,6 +310,7 @@ async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result
     let tried = transaction::How {
         cautious: how.cautious,
         pace: transaction::Pace::Patient,
+        past_locked: false,
     };
     let done = attempt(session, about, &part, tried).await?;
     Ok(Taken::Some(done.wake))

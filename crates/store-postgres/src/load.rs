@@ -40,15 +40,24 @@ pub(crate) static KEYS: Sql = Sql {
     text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-pub(crate) static LIVE_TASKS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
-          WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t"
-    ),
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+macro_rules! live_tasks {
+    ($locked:literal) => {
+        Sql {
+            text: concat!(
+                "SELECT ",
+                live_columns!(),
+                " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
+                  WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t",
+                $locked
+            ),
+            types: &[Type::INT4, Type::UUID_ARRAY],
+        }
+    };
+}
+
+pub(crate) static LIVE_TASKS: Sql = live_tasks!("");
+/// Likewise, of those that nobody else has locked.
+pub(crate) static FREE_TASKS: Sql = live_tasks!(" SKIP LOCKED");
 pub(crate) static DONE_TASKS: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -62,15 +71,26 @@ pub(crate) static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
+macro_rules! holders {
+    ($locked:literal) => {
+        Sql {
+            text: concat!(
+                "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
+                 AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
+                             WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
+                 ORDER BY c.request::text FOR UPDATE OF c",
+                $locked
+            ),
+            types: &[Type::INT4, Type::UUID_ARRAY],
+        }
+    };
+}
+
 /// Claims that may hold tasks, locked in the order of their requests; not by the index that has this
 /// order, for it has those that are closed, too.
-pub(crate) static HOLDERS: Sql = Sql {
-    text: "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
-           AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
-                       WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
-           ORDER BY c.request::text FOR UPDATE OF c",
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+pub(crate) static HOLDERS: Sql = holders!("");
+/// Likewise, of those that nobody else has locked.
+pub(crate) static FREE_HOLDERS: Sql = holders!(" SKIP LOCKED");
 /// What these claims hold of tasks.
 pub(crate) static HELD_TASKS: Sql = Sql {
     text: concat!(

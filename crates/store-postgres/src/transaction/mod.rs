@@ -78,6 +78,8 @@ pub(crate) struct How {
     /// Whether everything is read, and nothing assumed.
     pub(crate) cautious: bool,
     pub(crate) pace: Pace,
+    /// Whether leases whose rows somebody else has locked are not prolonged.
+    pub(crate) past_locked: bool,
 }
 
 /// Why a transaction failed, and whether it may have happened all the same.

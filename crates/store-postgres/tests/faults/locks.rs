@@ -30,7 +30,7 @@ async fn patient() -> (World, PostgresStore, Client) {
 }
 
 /// Locks rows until it rolls back.
-async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
+pub(crate) async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
     let ns = world.namespace.as_str();
     let sql = format!(
         "BEGIN; SELECT 1 FROM plimsoll.{table} WHERE {condition} \
@@ -40,7 +40,7 @@ async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
     assert!(locked.len() >= 4, "a row was locked: {locked:?}");
 }
 
-async fn free(stranger: &Client) {
+pub(crate) async fn free(stranger: &Client) {
     stranger.batch_execute("ROLLBACK").await.expect("free");
 }
 
