@@ -22,6 +22,9 @@ use crate::session::{BEGIN, Call, Session, Sql, params};
 /// How long a row that was locked is thought to be.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
+/// How long a task in an inbox that needs a locked row is passed over. Nobody tries it meanwhile.
+const PASSED_OVER: Duration = Duration::from_secs(1);
+
 macro_rules! busy {
     ($table:literal, $key:literal, $type:expr) => {
         Sql {
@@ -72,6 +75,8 @@ pub(crate) struct Stuck {
     rows: Mutex<BTreeMap<(i32, RowId), Duration>>,
     /// Namespaces with a locked row that no commit names: decisions lead to it.
     unnamed: Mutex<BTreeMap<i32, Duration>>,
+    /// Numbers of tasks in inboxes that need a locked row, by namespace.
+    passed_over: Mutex<BTreeMap<(i32, i64), Duration>>,
 }
 
 impl Stuck {
@@ -94,6 +99,27 @@ impl Stuck {
         let unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.timer.monotonic();
         (unnamed.get(&ns)).is_some_and(|since| now.saturating_sub(*since) < REMEMBERED)
+    }
+
+    /// Takes in that these tasks of an inbox need rows that are locked.
+    pub(crate) fn pass_over(&self, ns: i32, seqs: impl IntoIterator<Item = i64>) {
+        let now = self.timer.monotonic();
+        let lock = self.passed_over.lock();
+        let mut passed_over = lock.unwrap_or_else(PoisonError::into_inner);
+        passed_over.retain(|_, since| now.saturating_sub(*since) < PASSED_OVER);
+        passed_over.extend(seqs.into_iter().map(|seq| ((ns, seq), now)));
+    }
+
+    /// Tasks of an inbox that are not tried for now.
+    pub(crate) fn passed_over(&self, ns: i32) -> Vec<i64> {
+        let now = self.timer.monotonic();
+        let lock = self.passed_over.lock();
+        let passed_over = lock.unwrap_or_else(PoisonError::into_inner);
+        let of_ns = passed_over.range((ns, i64::MIN)..=(ns, i64::MAX));
+        of_ns
+            .filter(|(_, since)| now.saturating_sub(**since) < PASSED_OVER)
+            .map(|((_, seq), _)| *seq)
+            .collect()
     }
 
     /// Takes in that these rows are free.
