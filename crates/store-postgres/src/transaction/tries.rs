@@ -82,7 +82,7 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
                     .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
                 return Box::pin(past_the_stuck(pool, about, part)).await;
             }
-            Fault::Corrupt(_) if part.commits.len() > 1 => {
+            Fault::Corrupt(_) | Fault::Crowded if part.commits.len() > 1 => {
                 drop(pooled);
                 return Box::pin(one_by_one(pool, about, part, pace)).await;
             }

@@ -98,9 +98,9 @@ async fn of_two_who_take_nobody_refuses_the_wrong_one() {
     let due = Due { limit: 1 };
     while in_inbox(&server, &client).await > 0 {
         // One has a turn at each step of the other.
-        let mut slow = one.due(due.clone());
+        let mut slow = one.due(due);
         while poll!(&mut slow).is_pending() {
-            other.due(due.clone()).await.expect("due");
+            other.due(due).await.expect("due");
         }
     }
     let claimed = server.claim(&one, &lane("x"), TASKS).await;
