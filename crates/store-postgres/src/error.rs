@@ -143,6 +143,8 @@ fn explain(error: &DbError, applied: Applied) -> Error {
         || *code == SqlState::INVALID_SCHEMA_NAME
     {
         "the schema is not there or too old: run `plimsoll migrate`"
+    } else if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
+        "a statement before has failed, so nothing was written: pass its error on"
     } else if *code == SqlState::DISK_FULL {
         "the disk of the server is full: make room"
     } else if *code == SqlState::QUERY_CANCELED {

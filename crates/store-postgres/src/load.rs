@@ -263,7 +263,8 @@ async fn lock_absent(
     absent: Vec<Key>,
     loaded: &mut Loaded,
 ) -> Answer<()> {
-    let mut locks: Vec<i64> = absent.iter().map(|key| lock_of(ns, key)).collect();
+    let lock = |key| lock_of(session.schema(), ns, key);
+    let mut locks: Vec<i64> = absent.iter().map(lock).collect();
     locks.sort_unstable();
     let found = session
         .run(&[
@@ -278,9 +279,9 @@ async fn lock_absent(
     take_records(absent, &found[1], loaded).map(drop)
 }
 
-/// The advisory lock of a record's key.
-fn lock_of(ns: i32, key: &Key) -> i64 {
-    let text = format!("plimsoll record {ns} {key}");
+/// The advisory lock of a record's key. All schemas of a database share these.
+fn lock_of(schema: &str, ns: i32, key: &Key) -> i64 {
+    let text = format!("plimsoll record {schema} {ns} {key}");
     (Fingerprint::of(text.as_bytes()).as_u128() >> 64) as i64
 }
 
