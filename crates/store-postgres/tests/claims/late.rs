@@ -13,8 +13,26 @@ const ROUNDS: u8 = 20;
 
 type Call<'a> = Pin<Box<dyn Future<Output = Vec<Result<Receipt>>> + Send + 'a>>;
 
-/// Writes, until the server has committed that, and not further. What is written anew each time
-/// comes with the condition of a task by which that is seen.
+/// Goes on with a call until the server has committed it, and not further. That is seen when this
+/// table has such a row. Answers whether the call is not over.
+pub(super) async fn stops_at_commit<const N: usize>(
+    world: &World<N>,
+    call: &mut (impl Future + Unpin),
+    (table, condition): (&str, &str),
+) -> bool {
+    let seen = format!("SELECT 1 FROM plimsoll.{table} WHERE {condition}");
+    while poll!(&mut *call).is_pending() {
+        for _ in 0..50 {
+            if !(world.sql.query(&seen, &[]).await.expect("rows")).is_empty() {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Writes, until the server has committed that. What is written anew each time comes with the
+/// condition of a task by which that is seen.
 async fn committed<'a>(
     world: &World<1>,
     store: &'a PostgresStore,
@@ -23,15 +41,9 @@ async fn committed<'a>(
     // The first ones may have to connect and to prepare.
     loop {
         let (write, seen) = write();
-        let seen = format!("SELECT 1 FROM plimsoll.tasks WHERE {seen}");
         let mut call = store.commit(vec![Commit::of(write)]);
-        while poll!(&mut call).is_pending() {
-            for _ in 0..50 {
-                let found = world.sql.query(&seen, &[]).await.expect("tasks");
-                if !found.is_empty() {
-                    return call;
-                }
-            }
+        if stops_at_commit(world, &mut call, ("tasks", &seen)).await {
+            return call;
         }
     }
 }

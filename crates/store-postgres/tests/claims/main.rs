@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic)]
 
+mod dropped;
 mod late;
 mod nowhere;
 
@@ -38,18 +39,20 @@ impl<const N: usize> World<N> {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
         let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
         let clock = Arc::new(ManualClock::new());
-        let config = Config {
+        let mut config = Config {
             clock: Some(clock.clone()),
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");
         let ids = Ids::random(Arc::new(SystemClock::new()));
         let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");
+        config.server.application_name(namespace.as_str());
         let open = std::array::from_fn::<_, N, _>(|_| async {
             let postgres = Postgres::open(config.clone()).await.expect("a server");
             (postgres.namespace(namespace.clone()).await).expect("a handle")
         });
         let stores = join_all(open).await.try_into().expect("as many");
+        config.server.application_name("stranger");
         let (sql, connection) = config.server.connect(NoTls).await.expect("a connection");
         #[allow(clippy::disallowed_methods, reason = "it ends with the client")]
         tokio::spawn(connection);
