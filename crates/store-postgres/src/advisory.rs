@@ -15,14 +15,16 @@ use crate::store::PostgresStore;
 
 const TAKE: &str = "SELECT pg_advisory_xact_lock($1)";
 const TRY: &str = "SELECT pg_try_advisory_xact_lock($1)";
+/// Fails in a transaction that has failed. To commit such a one is no error, but rolls it back.
+const CHECK: &str = "SELECT 1";
 /// A server that waits for the lock notices when its client is gone.
 const NOTICE_GONE: &str = "SET LOCAL client_connection_check_interval = 1000";
 
 impl PostgresStore {
     /// Does something while nobody else does so with the same key and namespace, in any process.
     ///
-    /// The work gets the transaction that holds the lock, and may write with it: if it fails,
-    /// nothing was written. It waits for the lock as long as it takes; whoever does not want to
+    /// The work gets the transaction that holds the lock, and may write with it: if it fails, or a
+    /// statement of it does, nothing was written, and that is the answer. It waits for the lock as long as it takes; whoever does not want to
     /// wait any longer drops the future. A transaction that stays open for long keeps the server
     /// from cleaning up: for what takes minutes, there are the locks of the engine.
     ///
@@ -94,6 +96,7 @@ impl PostgresStore {
             true => Some(work(&transaction).await?),
             false => None,
         };
+        transaction.batch_execute(CHECK).await.map_err(refused)?;
         transaction.commit().await.map_err(|error| {
             // Without an answer, nobody knows.
             let fault = Fault::from(error);

@@ -1,4 +1,4 @@
-//! Selects and takes tasks, and prolongs leases.
+//! Selects and takes tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use plimsoll_core::change::{Change, TaskChange};
 use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, RowId, task};
 use plimsoll_core::error::NotFound;
-use plimsoll_core::store::{Claim, Claimed, Pick, Renew, Renewal};
+use plimsoll_core::store::{Claim, Claimed, Pick};
 use plimsoll_core::task::{Holder, Lane, Priority, Task};
 use plimsoll_core::{Error, Fence, Revision, TaskId, Timestamp};
 use tokio_postgres::Row;
@@ -224,15 +224,18 @@ impl Revised<'_> {
     }
 }
 
+/// Tasks, each as it is or why it cannot be read.
+pub(crate) type Found = BTreeMap<TaskId, Result<Arc<Task>, String>>;
+
 /// Tasks by id, locked, each as it is or why it cannot be read. What has ended is there, too.
 /// `apply` hears which of them have no row of their own.
-async fn by_ids(
+pub(crate) async fn by_ids(
     session: &mut Session,
     ns: i32,
     wanted: &[TaskId],
     before: Vec<Call>,
     apply: &mut Apply,
-) -> Answer<BTreeMap<TaskId, Result<Arc<Task>, String>>> {
+) -> Answer<Found> {
     let wanted: BTreeSet<TaskId> = wanted.iter().copied().collect();
     let mut found = BTreeMap::new();
     match load(session, ns, &wanted, before, apply).await {
@@ -454,7 +457,7 @@ async fn still_held(
     Ok(held.collect())
 }
 
-fn readable(task: &Result<Arc<Task>, String>) -> Option<&Arc<Task>> {
+pub(crate) fn readable(task: &Result<Arc<Task>, String>) -> Option<&Arc<Task>> {
     match task {
         Ok(task) => Some(task),
         Err(what) => {
@@ -462,47 +465,4 @@ fn readable(task: &Result<Arc<Task>, String>) -> Option<&Arc<Task>> {
             None
         }
     }
-}
-
-/// Prolongs leases. Claims that are `prolonged` are locked, and hold nothing else but their tasks.
-/// The others are as they are in the transaction after `calls`, which are sent if that is needed.
-pub(crate) async fn renew(
-    session: &mut Session,
-    ns: i32,
-    renew: &Renew,
-    now: Timestamp,
-    prolonged: &BTreeMap<Id, Vec<Arc<Task>>>,
-    calls: &mut Vec<Call>,
-    apply: &mut Apply,
-) -> Answer<Vec<Renewal>> {
-    let whole: BTreeMap<TaskId, &Arc<Task>> = (prolonged.values().flatten())
-        .map(|task| (task.id(), task))
-        .collect();
-    let others = renew.holders.iter().map(|holder| holder.task);
-    let others: Vec<TaskId> = others.filter(|id| !whole.contains_key(id)).collect();
-    let tasks = match others.is_empty() {
-        true => BTreeMap::new(),
-        false => by_ids(session, ns, &others, std::mem::take(calls), apply).await?,
-    };
-    let (mut renewals, mut renewed) = (Vec::new(), BTreeMap::new());
-    for holder in &renew.holders {
-        let known = whole.get(&holder.task).copied();
-        let task = known.or_else(|| readable(tasks.get(&holder.task)?));
-        let renewal = task::renew(task.map(AsRef::as_ref), holder, renew.lease, now);
-        if let Renewal::Held { until } | Renewal::CancelRequested { until, .. } = &renewal
-            && let Some(task) = task
-            && known.is_none()
-        {
-            renewed.insert(task.id(), (task.clone(), *until));
-        }
-        renewals.push(renewal);
-    }
-    let renewed: Vec<_> = renewed.into_values().collect();
-    apply.leases(&renewed)?;
-    if !prolonged.is_empty() {
-        // None of these tasks has a deadline.
-        let claims = prolonged.keys().copied().collect();
-        apply.prolong(claims, now.saturating_plus(renew.lease));
-    }
-    Ok(renewals)
 }

@@ -267,7 +267,7 @@ impl Assumed {
 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use plimsoll_core::decide::task::{Verdict, claim};
@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Timestamp = Timestamp::MIN;
+    pub(crate) const NOW: Timestamp = Timestamp::MIN;
 
     fn worker(n: u128) -> WorkerId {
         WorkerId {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// A task that is claimed for the first time.
-    fn claimed(new: NewTask) -> Task {
+    pub(crate) fn claimed(new: NewTask) -> Task {
         let limits = Limits::default();
         let moment = |revision| Moment {
             now: NOW,
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    fn new() -> NewTask {
+    pub(crate) fn new() -> NewTask {
         let lane = Lane::new("queue", "kind").expect("a lane");
         NewTask::new(TaskId::from_u128(7), lane, "x")
     }

@@ -13,7 +13,8 @@ use crate::spawn::spawn;
 
 /// How long to rest in between: what arrives until then is taken together.
 pub(crate) const SOON: Duration = Duration::from_millis(5);
-/// How long while somebody else takes them. They will hardly leave any.
+/// How long while somebody else takes them, and will hardly leave any, or has rows locked that they
+/// need.
 pub(crate) const LATER: Duration = Duration::from_millis(50);
 
 /// Whose inboxes are emptied.

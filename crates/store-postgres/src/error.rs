@@ -2,7 +2,7 @@
 
 use plimsoll_core::Error;
 use plimsoll_core::error::{Applied, Unavailable};
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// What a step of a call came to.
 pub(crate) type Answer<T> = Result<T, Fault>;
@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     Moved,
     /// A row that is needed is locked by somebody else.
     Busy,
+    /// The server has no room for all the locks that are needed.
+    Crowded,
     /// No connection could be had.
     Unreachable(String),
     /// A stored value cannot be read.
@@ -42,6 +44,8 @@ impl From<tokio_postgres::Error> for Fault {
             Self::Moved
         } else if *code == SqlState::LOCK_NOT_AVAILABLE {
             Self::Busy
+        } else if *code == SqlState::OUT_OF_MEMORY {
+            Self::Crowded
         } else {
             Self::Server(error)
         }
@@ -93,6 +97,12 @@ impl Fault {
                  in pg_stat_activity"
                     .into(),
             ),
+            Self::Crowded => unavailable(
+                Applied::No,
+                "the server has no room for so many locks: raise max_locks_per_transaction, or \
+                 name fewer new records in one commit"
+                    .into(),
+            ),
             Self::Unreachable(cause) => unavailable(Applied::No, cause),
             Self::Corrupt(what) => Error::Corrupt(what.into()),
             Self::Refused(error) => error,
@@ -102,7 +112,11 @@ impl Fault {
 
 /// Whether the server ends the session with this error.
 fn ends_session(error: &DbError) -> bool {
-    matches!(error.severity(), "FATAL" | "PANIC")
+    match error.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        // A pooler says it in English alone, a server in its own language as well.
+        None => matches!(error.severity(), "FATAL" | "PANIC"),
+    }
 }
 
 /// What an error of the server means to the caller.
@@ -129,6 +143,8 @@ fn explain(error: &DbError, applied: Applied) -> Error {
         || *code == SqlState::INVALID_SCHEMA_NAME
     {
         "the schema is not there or too old: run `plimsoll migrate`"
+    } else if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
+        "a statement before has failed, so nothing was written: pass its error on"
     } else if *code == SqlState::DISK_FULL {
         "the disk of the server is full: make room"
     } else if *code == SqlState::QUERY_CANCELED {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_core::task::{Holder, Status, Task};
-use plimsoll_core::{TaskId, Timestamp};
+use plimsoll_core::{Revision, TaskId, Timestamp};
 
 use crate::codec::Id;
 
@@ -38,6 +38,38 @@ pub(crate) struct Holding {
     pub(crate) task: Arc<Task>,
     /// The claim that is all there is of it.
     pub(crate) claim: Option<Id>,
+}
+
+/// A task as a transaction has written it.
+///
+/// It is taken in some time after the commit. Others may have been faster: the revision tells.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) id: TaskId,
+    born: Revision,
+    /// Of a task that was removed, the last one that it had.
+    revision: Revision,
+    /// The task, if it is claimed. It has a row now.
+    claimed: Option<Arc<Task>>,
+}
+
+impl Written {
+    pub(crate) fn changed(task: &Arc<Task>) -> Self {
+        let claimed = task.status == Status::Claimed;
+        Self {
+            claimed: claimed.then(|| task.clone()),
+            ..Self::removed(task)
+        }
+    }
+
+    pub(crate) fn removed(task: &Task) -> Self {
+        Self {
+            id: task.id(),
+            born: task.spec.born,
+            revision: task.revision,
+            claimed: None,
+        }
+    }
 }
 
 /// How many tasks a claim still holds. One that was forgotten here counts, too.
@@ -119,19 +151,26 @@ impl Held {
     }
 
     /// Takes in what was committed: tasks that are claimed have a row now and are kept, others are
-    /// not.
-    pub(crate) fn committed(
-        &self,
-        ns: i32,
-        written: impl IntoIterator<Item = (TaskId, Option<Arc<Task>>)>,
-    ) {
+    /// not. What is known already, but written later, stays as it is. A renewal gives a task a row
+    /// without another revision.
+    pub(crate) fn committed(&self, ns: i32, written: impl IntoIterator<Item = Written>) {
         let mut all = self.lock();
-        for (id, task) in written {
-            let before = match task.filter(|task| task.status == Status::Claimed) {
-                Some(task) => all.tasks.insert((ns, id), Holding { task, claim: None }),
-                None => all.tasks.remove(&(ns, id)),
+        for written in written {
+            let place = (ns, written.id);
+            let claim = match all.tasks.get(&place) {
+                Some(known) if known.task.spec.born != written.born => {
+                    // Which of two tasks with the same id is the later one, nobody can tell.
+                    all.tasks.remove(&place);
+                    continue;
+                }
+                Some(known) if known.task.revision > written.revision => continue,
+                known => known.and_then(|known| known.claim),
             };
-            if let Some(claim) = before.and_then(|before| before.claim) {
+            match written.claimed {
+                Some(task) => drop(all.tasks.insert(place, Holding { task, claim: None })),
+                None => drop(all.tasks.remove(&place)),
+            }
+            if let Some(claim) = claim {
                 all.leave(ns, claim, 1);
             }
         }
@@ -243,7 +282,8 @@ impl Taken<'_> {
             }
             match leaves(id) {
                 true => all.leave(self.ns, claim, 1),
-                false => drop(all.tasks.insert((self.ns, id), holding)),
+                // If there is one again, it was written after this one.
+                false => drop(all.tasks.entry((self.ns, id)).or_insert(holding)),
             }
         }
     }
@@ -257,5 +297,114 @@ impl Drop for Taken<'_> {
                 rest.taken = rest.taken.saturating_sub(1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_core::decide::task::{Verdict, claim};
+    use plimsoll_core::decide::{Moment, Rows, batch};
+    use plimsoll_core::store::{Commit, Write};
+    use plimsoll_core::task::{Lane, NewTask, WorkerId};
+    use plimsoll_core::{Incarnation, Limits, Name};
+
+    use super::*;
+
+    const NS: i32 = 1;
+    const CLAIM: Id = Id(77);
+
+    /// A task that was submitted with one revision and claimed with the next.
+    fn task(born: u64) -> [Arc<Task>; 2] {
+        let limits = Limits::default();
+        let moment = |revision| Moment {
+            now: Timestamp::MIN,
+            revision: Revision::new(revision),
+            limits: &limits,
+        };
+        let lane = Lane::new("queue", "kind").expect("a lane");
+        let new = NewTask::new(TaskId::from_u128(7), lane, "x");
+        let (id, mut rows) = (new.id, Rows::default());
+        rows.tasks.load(id, None);
+        let submit = [Commit::of(Write::Submit(Box::new(new)))];
+        batch(&submit, &mut rows, moment(born)).expect("all rows");
+        let pending = rows.tasks.get(&id).flatten().expect("a task").clone();
+        let worker = WorkerId {
+            name: Name::new("worker").expect("a name"),
+            incarnation: Incarnation::from_u128(1),
+        };
+        match claim(
+            &pending,
+            &worker,
+            Duration::from_secs(30),
+            &moment(born + 1),
+        ) {
+            Ok(Verdict::Changed(claimed, _)) => [pending, claimed.into()],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn with_revision(task: &Arc<Task>, revision: u64) -> Arc<Task> {
+        let mut task = task.clone();
+        Arc::make_mut(&mut task).state.revision = Revision::new(revision);
+        task
+    }
+
+    /// The claim holds the task, and then that is heard. Answers what is known, and what is closed.
+    fn heard(written: Written) -> (Option<Option<Id>>, Vec<Id>) {
+        let held = Held::default();
+        held.claimed(NS, CLAIM, vec![task(1)[1].clone()]);
+        held.committed(NS, [written]);
+        let id = TaskId::from_u128(7);
+        let taken = held.take(NS, [id].into_iter(), [].into_iter());
+        let known = taken.tasks.get(&id).map(|holding| holding.claim);
+        (known, held.spent(NS))
+    }
+
+    const AS_BEFORE: (Option<Option<Id>>, Vec<Id>) = (Some(Some(CLAIM)), Vec::new());
+
+    #[test]
+    fn what_was_written_before_a_claim_does_not_close_it() {
+        let [pending, _] = task(1);
+        assert_eq!(heard(Written::changed(&pending)), AS_BEFORE);
+        assert_eq!(heard(Written::removed(&pending)), AS_BEFORE);
+    }
+
+    #[test]
+    fn what_leaves_a_claim_closes_it() {
+        let [pending, claimed] = task(1);
+        let closed = vec![CLAIM];
+        let settled = Written::changed(&with_revision(&pending, 3));
+        assert_eq!(heard(settled), (None, closed.clone()));
+        assert_eq!(heard(Written::removed(&claimed)), (None, closed.clone()));
+        let amended = Written::changed(&with_revision(&claimed, 3));
+        assert_eq!(heard(amended), (Some(None), closed.clone()));
+        // A renewal that gives it a row.
+        assert_eq!(heard(Written::changed(&claimed)), (Some(None), closed));
+    }
+
+    #[test]
+    fn another_task_with_the_same_id_does_not_close_a_claim() {
+        for born in [0, 5] {
+            for other in task(born) {
+                assert_eq!(heard(Written::changed(&other)), (None, vec![]));
+                assert_eq!(heard(Written::removed(&other)), (None, vec![]));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_does_not_replace_what_was_written_meanwhile() {
+        let held = Held::default();
+        let [_, claimed] = task(1);
+        let id = claimed.id();
+        held.claimed(NS, CLAIM, vec![claimed.clone()]);
+        let seen = held.take(NS, [].into_iter(), [id].into_iter());
+        held.committed(NS, [Written::changed(&with_revision(&claimed, 3))]);
+        seen.committed(|_| false, &[]);
+        let taken = held.take(NS, [id].into_iter(), [].into_iter());
+        assert_eq!(taken.tasks[&id].task.revision, Revision::new(3));
     }
 }

@@ -3,7 +3,8 @@
 //! Such a transaction may stay open for long, so it must not hold rows or a position that others
 //! wait for: it only adds to the inbox. Once it has committed, the store takes the tasks from there
 //! and submits them, both in one transaction, in the order in which they came. One process does so
-//! at a time for a namespace.
+//! at a time for a namespace. What needs a row that somebody keeps locked is passed over for a
+//! while, and waits alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::error::{Answer, Fault};
 use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::session::{BEGIN, Call, Param, Session, Sql, params, quoted, with_schema};
+use crate::stuck;
 use crate::transaction::{self, About, Failed, Part, TRIES, attempt};
 
 /// Adds a task, and tells whoever listens once the transaction commits.
@@ -67,18 +69,19 @@ static TURN: Sql = Sql {
     text: "SELECT pg_try_advisory_xact_lock(hashtextextended('plimsoll.inbox ' || $1, 0))",
     types: &[Type::INT4],
 };
-/// The first tasks, if it is our turn: some, and not many bytes.
+/// The first tasks but for some, if it is our turn: not many, and not many bytes.
 static FIRST: Sql = Sql {
     text: "SELECT seq, id, queue, kind, payload, priority, run_at, key, key_lifetime_us, on_conflict, \
            \"group\", owner, labels, max_attempts, attempt_timeout_us, trace, more \
            FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY(ARRAY(\
            SELECT seq FROM (SELECT seq, sum(octet_length(payload)) OVER \
            (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before \
-           FROM (SELECT seq, payload FROM plimsoll.inbox WHERE ns = $1 ORDER BY seq LIMIT $2) first) sized \
+           FROM (SELECT seq, payload FROM plimsoll.inbox WHERE ns = $1 AND seq <> ALL($4) \
+           ORDER BY seq LIMIT $2) first) sized \
            WHERE coalesce(bytes_before, 0) < $3)) \
            AND (SELECT pg_try_advisory_xact_lock(hashtextextended('plimsoll.inbox ' || $1, 0))) \
            ORDER BY seq FOR UPDATE SKIP LOCKED",
-    types: &[Type::INT4, Type::INT8, Type::INT8],
+    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8_ARRAY],
 };
 /// Removes tasks, and keeps those that were refused apart.
 static REMOVE: Sql = Sql {
@@ -225,8 +228,9 @@ pub(crate) async fn is_waiting(session: &mut Session, ns: i32) -> Answer<bool> {
 pub(crate) enum Taken {
     /// There was nothing.
     Nothing,
-    /// Another process has the turn. It may not see what has just come.
-    NotOurTurn,
+    /// Nothing for now: another process has the turn, and may not see what has just come; or what is
+    /// there needs rows that somebody has locked.
+    NotYet,
     /// Some tasks, and there may be more.
     Some(Wake),
 }
@@ -236,12 +240,13 @@ pub(crate) enum Taken {
 struct How {
     most: i64,
     cautious: bool,
-    /// Why the first task is refused, whatever it is.
-    refuse: Option<String>,
+    /// The task that is refused, whatever it is, and why.
+    refuse: Option<(i64, String)>,
 }
 
-/// Takes the first tasks of the inbox and submits them.
-pub(crate) async fn take(pool: &Pool, about: About<'_>) -> Result<Taken> {
+/// Takes the first tasks of the inbox and submits them. Somebody who `waits` for that is not kept by
+/// rows that are locked.
+pub(crate) async fn take(pool: &Pool, about: About<'_>, waits: bool) -> Result<Taken> {
     let mut how = How {
         most: TAKEN_MAX,
         cautious: false,
@@ -251,67 +256,87 @@ pub(crate) async fn take(pool: &Pool, about: About<'_>) -> Result<Taken> {
         let untouched = |fault: Fault| fault.into_error(Applied::No);
         let mut pooled = pool.session().await.map_err(untouched)?;
         let session = pooled.session().map_err(untouched)?;
-        let (fault, applied) = match take_with(session, about, &how).await {
+        let mut part = Part::default();
+        let (fault, applied) = match take_with(session, about, &how, &mut part).await {
             Ok(taken) => return Ok(taken),
             Err(failed) => failed,
         };
         session.roll_back().await;
-        match fault {
-            Fault::Moved => {}
+        let seqs = part.inbox.map(|inbox| inbox.submitted).unwrap_or_default();
+        match (fault, seqs.as_slice()) {
+            (Fault::Moved, _) => {}
             // One that cannot be submitted does not keep the others waiting.
-            Fault::Busy | Fault::Corrupt(_) if how.most > 1 => how.most = 1,
-            Fault::Corrupt(what) if how.refuse.is_none() => how.refuse = Some(what),
-            fault if applied == Applied::No && (fault.breaks_connection() || fault.is_stale()) => {}
-            fault => return Err(fault.into_error(applied)),
+            (Fault::Busy, [_, ..]) => {
+                let found = stuck::find(session, about.ns, &part.commits).await;
+                let held_up = stuck::held_up(&part.commits, found.map_err(untouched)?);
+                let locked: Vec<i64> = (seqs.iter().zip(held_up))
+                    .filter_map(|(seq, held_up)| (held_up || seqs.len() == 1).then_some(*seq))
+                    .collect();
+                how.most = if locked.is_empty() { 1 } else { TAKEN_MAX };
+                about.stuck.pass_over(about.ns, locked);
+                if waits {
+                    return Ok(Taken::NotYet);
+                }
+            }
+            (Fault::Corrupt(_), [_, _, ..]) => how.most = 1,
+            (Fault::Corrupt(what), [seq]) => how.refuse = Some((*seq, what)),
+            (fault, _)
+                if applied == Applied::No && (fault.breaks_connection() || fault.is_stale()) => {}
+            (fault, _) => return Err(fault.into_error(applied)),
         }
         how.cautious = true;
     }
     Err(Fault::Moved.into_error(Applied::No))
 }
 
-async fn take_with(session: &mut Session, about: About<'_>, how: &How) -> Result<Taken, Failed> {
+/// Takes tasks in one transaction. `part` tells which, if it fails.
+async fn take_with(
+    session: &mut Session,
+    about: About<'_>,
+    how: &How,
+    part: &mut Part,
+) -> Result<Taken, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
+    let passed_over = about.stuck.passed_over(about.ns);
+    let nothing_else = passed_over.is_empty();
+    let first = params![about.ns, how.most, TAKEN_BYTES_MAX, passed_over];
     let calls = [
         Call::from(&BEGIN),
         Call::new(&TURN, params![about.ns]),
-        Call::new(&FIRST, params![about.ns, how.most, TAKEN_BYTES_MAX]),
+        Call::new(&FIRST, first),
     ];
     let mut answers = session.run(&calls).await.map_err(untouched)?;
     let found = answers.pop().unwrap_or_default();
     if found.is_empty() {
         session.roll_back().await;
         let our_turn = column(&answers[1][0], 0).map_err(untouched)?;
-        return Ok(match our_turn {
+        return Ok(match our_turn && nothing_else {
             true => Taken::Nothing,
-            false => Taken::NotOurTurn,
+            false => Taken::NotYet,
         });
     }
     let mut inbox = Inbox::default();
-    let mut commits = Vec::new();
     for row in &found {
         let seq = column(row, 0).map_err(untouched)?;
         let task = match &how.refuse {
-            Some(why) => Err(why.clone()),
-            None => read(row, about),
+            Some((refused, why)) if *refused == seq => Err(why.clone()),
+            _ => read(row, about),
         };
         match task {
             Ok(commit) => {
                 inbox.submitted.push(seq);
-                commits.push(commit);
+                part.commits.push(commit);
             }
             Err(why) => inbox.unreadable.push((seq, why)),
         }
     }
-    let part = Part {
-        commits,
-        inbox: Some(inbox),
-        ..Part::default()
-    };
+    part.inbox = Some(inbox);
     let tried = transaction::How {
         cautious: how.cautious,
-        pace: transaction::Pace::Patient,
+        pace: transaction::Pace::Hurried,
+        past_locked: false,
     };
-    let done = attempt(session, about, &part, tried).await?;
+    let done = attempt(session, about, part, tried).await?;
     Ok(Taken::Some(done.wake))
 }
 

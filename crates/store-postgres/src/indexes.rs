@@ -36,11 +36,11 @@ const ENTRIES: &[Type] = &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY]
 const INDEX: &[Type] = &[Type::INT4, Type::TEXT, Type::TEXT];
 
 static SHARE: Sql = Sql {
-    text: "SELECT pg_advisory_xact_lock_shared(hashtext('plimsoll indexes'), $1)",
+    text: "SELECT pg_advisory_xact_lock_shared(hashtext('plimsoll.indexes'), $1)",
     types: &[Type::INT4],
 };
 static EXCLUDE: Sql = Sql {
-    text: "SELECT pg_advisory_xact_lock(hashtext('plimsoll indexes'), $1)",
+    text: "SELECT pg_advisory_xact_lock(hashtext('plimsoll.indexes'), $1)",
     types: &[Type::INT4],
 };
 pub(crate) static KNOWN: Sql = Sql {

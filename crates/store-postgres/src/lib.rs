@@ -40,6 +40,7 @@ mod plans;
 mod pool;
 mod read;
 mod record_row;
+mod renew;
 mod roles;
 mod schema;
 mod session;

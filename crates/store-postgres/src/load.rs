@@ -19,6 +19,7 @@ use tokio_postgres::types::Type;
 
 use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
+use crate::read::{TASKS, task_at};
 use crate::record_row::{record_columns, record_from};
 use crate::session::{Call, REVISIONS, Session, Sql, params};
 use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
@@ -39,15 +40,24 @@ pub(crate) static KEYS: Sql = Sql {
     text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-pub(crate) static LIVE_TASKS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
-          WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t"
-    ),
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+macro_rules! live_tasks {
+    ($locked:literal) => {
+        Sql {
+            text: concat!(
+                "SELECT ",
+                live_columns!(),
+                " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
+                  WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t",
+                $locked
+            ),
+            types: &[Type::INT4, Type::UUID_ARRAY],
+        }
+    };
+}
+
+pub(crate) static LIVE_TASKS: Sql = live_tasks!("");
+/// Likewise, of those that nobody else has locked.
+pub(crate) static FREE_TASKS: Sql = live_tasks!(" SKIP LOCKED");
 pub(crate) static DONE_TASKS: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -61,15 +71,26 @@ pub(crate) static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
+macro_rules! holders {
+    ($locked:literal) => {
+        Sql {
+            text: concat!(
+                "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
+                 AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
+                             WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
+                 ORDER BY c.request::text FOR UPDATE OF c",
+                $locked
+            ),
+            types: &[Type::INT4, Type::UUID_ARRAY],
+        }
+    };
+}
+
 /// Claims that may hold tasks, locked in the order of their requests; not by the index that has this
 /// order, for it has those that are closed, too.
-pub(crate) static HOLDERS: Sql = Sql {
-    text: "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
-           AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
-                       WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
-           ORDER BY c.request::text FOR UPDATE OF c",
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+pub(crate) static HOLDERS: Sql = holders!("");
+/// Likewise, of those that nobody else has locked.
+pub(crate) static FREE_HOLDERS: Sql = holders!(" SKIP LOCKED");
 /// What these claims hold of tasks.
 pub(crate) static HELD_TASKS: Sql = Sql {
     text: concat!(
@@ -242,7 +263,8 @@ async fn lock_absent(
     absent: Vec<Key>,
     loaded: &mut Loaded,
 ) -> Answer<()> {
-    let mut locks: Vec<i64> = absent.iter().map(|key| lock_of(ns, key)).collect();
+    let lock = |key| lock_of(session.schema(), ns, key);
+    let mut locks: Vec<i64> = absent.iter().map(lock).collect();
     locks.sort_unstable();
     let found = session
         .run(&[
@@ -257,9 +279,9 @@ async fn lock_absent(
     take_records(absent, &found[1], loaded).map(drop)
 }
 
-/// The advisory lock of a record's key.
-fn lock_of(ns: i32, key: &Key) -> i64 {
-    let text = format!("plimsoll record {ns} {key}");
+/// The advisory lock of a record's key. All schemas of a database share these.
+fn lock_of(schema: &str, ns: i32, key: &Key) -> i64 {
+    let text = format!("plimsoll record {schema} {ns} {key}");
     (Fingerprint::of(text.as_bytes()).as_u128() >> 64) as i64
 }
 
@@ -328,7 +350,8 @@ async fn load_held(
     let holders = session.run(&holders).await?.swap_remove(0);
     let holders = holders.iter().map(|row| column::<Id>(row, 0));
     let holders = holders.collect::<Answer<Vec<_>>>()?;
-    let of = |sql| Call::new(sql, params![ns, ids(tasks)]);
+    let of_tasks = |sql, tasks: &[TaskId]| Call::new(sql, params![ns, ids(tasks)]);
+    let of = |sql| of_tasks(sql, tasks);
     let held = Call::new(&HELD_TASKS, params![ns, ids(tasks), holders]);
     let found = session
         .run(&[of(&LIVE_TASKS), of(&DONE_TASKS), of(&SPECS), held])
@@ -340,12 +363,16 @@ async fn load_held(
         loaded.rowless.insert(task.id(), claim);
         loaded.task(task);
     }
-    // A task that came back to life, or was claimed, between the looks was seen by none of them.
-    let is_held = |id| loaded.rowless.contains_key(id);
-    match rowless.iter().all(is_held) {
-        true => Ok(()),
-        false => Err(Fault::Moved),
+    let is_held = |id: &TaskId| loaded.rowless.contains_key(id);
+    let nowhere: Vec<TaskId> = rowless.into_iter().filter(|id| !is_held(id)).collect();
+    if nowhere.is_empty() {
+        return Ok(());
     }
+    // A task that came back to life, or was claimed, between the looks was seen by none of them. One
+    // that a single look does not find anywhere has no state.
+    let found = session.run(&[of_tasks(&TASKS, &nowhere)]).await?;
+    found[0].iter().try_for_each(|row| task_at(row).map(drop))?;
+    Err(Fault::Moved)
 }
 
 fn take_groups(wanted: Vec<GroupId>, found: &[Row], rows: &mut Rows) -> Answer<()> {

@@ -101,6 +101,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("orphans gone", &compact::FORGET_ORPHANS, "1, 33"),
         ("fold", &compact::FOLD, "1, 33"),
         ("holders", &load::HOLDERS, "1, ARRAY[$HELD::uuid]"),
+        ("free holders", &load::FREE_HOLDERS, "1, ARRAY[$HELD::uuid]"),
         (
             "held",
             &load::HELD_TASKS,
@@ -134,6 +135,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),
         ("keys", &load::KEYS, "1, '{k10000,k10001,none}'"),
         ("live tasks", &load::LIVE_TASKS, "1, ARRAY[$ID::uuid]"),
+        ("free tasks", &load::FREE_TASKS, "1, ARRAY[$ID::uuid]"),
         ("done tasks", &load::DONE_TASKS, "1, ARRAY[$ID::uuid]"),
         ("specs", &load::SPECS, "1, ARRAY[$ID::uuid]"),
         ("groups", &load::GROUPS, "1, '{g10000,none}'"),

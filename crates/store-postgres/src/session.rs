@@ -169,6 +169,11 @@ impl Session {
         Ok(session)
     }
 
+    /// The schema as it is written in statements.
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
     /// Whether another call may have it.
     pub(crate) fn is_usable(&self) -> bool {
         !self.open && !self.asked && !self.broken && !self.client.is_closed()

@@ -78,6 +78,14 @@ fn untouched(fault: Fault) -> Error {
     fault.into_error(Applied::No)
 }
 
+/// Whether a call that failed like this has certainly not changed anything.
+fn is_untouched(error: &Error) -> bool {
+    match error {
+        Error::Unavailable(unavailable) => unavailable.applied == Applied::No,
+        _ => true,
+    }
+}
+
 /// The number of a namespace, which is new if need be.
 async fn number(session: &mut Session, namespace: &Namespace) -> Answer<i32> {
     loop {
@@ -183,12 +191,17 @@ impl Database {
         }
     }
 
-    /// Asks the server for its time, if nobody has lately.
+    /// Asks the server for its time, if nobody has lately. Once it has answered, its time is known:
+    /// then it is no error if it does not.
     async fn look_at_clock(&self) -> Result<()> {
         if let Some(clock) = &self.server_clock
             && clock.is_old(LOOK_AT_CLOCK)
+            && let Err(error) = self.server_time(clock).await
         {
-            self.server_time(clock).await?;
+            if !clock.is_known() {
+                return Err(error);
+            }
+            tracing::debug!(%error, "the server could not be asked for its time");
         }
         Ok(())
     }
@@ -225,11 +238,12 @@ impl Database {
         }
     }
 
-    /// Takes the first tasks of an inbox. Answers when to come back, if at all.
-    async fn take_inbox(&self, ns: i32) -> Result<Option<Duration>> {
-        match inbox::take(&self.writers, self.about(ns)).await? {
+    /// Takes the first tasks of an inbox, for somebody who `waits` or not. Answers when to come back,
+    /// if at all.
+    async fn take_inbox(&self, ns: i32, waits: bool) -> Result<Option<Duration>> {
+        match inbox::take(&self.writers, self.about(ns), waits).await? {
             Taken::Nothing => Ok(None),
-            Taken::NotOurTurn => Ok(Some(clerk::LATER)),
+            Taken::NotYet => Ok(Some(clerk::LATER)),
             Taken::Some(wake) => {
                 self.tell(ns, &wake, &wake);
                 Ok(Some(clerk::SOON))
@@ -241,7 +255,7 @@ impl Database {
 impl Inboxes for Database {
     async fn take_some(&self, ns: i32) -> Result<Option<Duration>> {
         self.look_at_clock().await?;
-        self.take_inbox(ns).await
+        self.take_inbox(ns, false).await
     }
 }
 
@@ -273,7 +287,7 @@ fn plain(config: &Config) -> Config {
 }
 
 async fn server_time(session: &mut Session, clock: &ServerClock) -> Answer<Timestamp> {
-    let asked = clock.asked();
+    let asked = clock.asks();
     let found = session.run(&[(&NOW).into()]).await?;
     let At(server) = column(&found[0][0], 0)?;
     clock.told(asked, server);
@@ -332,7 +346,15 @@ impl PostgresStore {
                     claim,
                     ..Exchange::default()
                 };
-                exchanged.claimed = self.carry_out(again).await?.exchanged.claimed;
+                exchanged.claimed = match self.carry_out(again).await {
+                    Ok(carried) => carried.exchanged.claimed,
+                    // What went before has happened. If this has not, the first answer stands.
+                    Err(error) if is_untouched(&error) => {
+                        tracing::warn!(%error, "a claim could not be tried again");
+                        exchanged.claimed
+                    }
+                    Err(error) => Some(Err(error)),
+                };
             }
         }
         Ok(exchanged)
@@ -348,7 +370,7 @@ impl PostgresStore {
 
     /// Takes what was submitted in other people's transactions: some of it now, the rest soon.
     async fn look_into_inbox(&self) {
-        match self.database.take_inbox(self.ns).await {
+        match self.database.take_inbox(self.ns, true).await {
             Ok(None) => {}
             Ok(Some(_)) => self.database.clerk.ring(self.ns),
             Err(error) => tracing::warn!(%error, "an inbox could not be emptied for now"),

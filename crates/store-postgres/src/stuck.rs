@@ -22,6 +22,9 @@ use crate::session::{BEGIN, Call, Session, Sql, params};
 /// How long a row that was locked is thought to be.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
+/// How long a task in an inbox that needs a locked row is passed over. Nobody tries it meanwhile.
+const PASSED_OVER: Duration = Duration::from_secs(1);
+
 macro_rules! busy {
     ($table:literal, $key:literal, $type:expr) => {
         Sql {
@@ -51,17 +54,24 @@ macro_rules! busy {
 pub(crate) static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
 pub(crate) static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
 pub(crate) static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
-/// A task has a row in one of two tables, or a claim holds it.
+/// A task has a row in one of two tables, or a claim holds it. A claim is tried as its holder locks
+/// it: several can at once. `LIMIT` keeps the planner from reading whole tables first.
 pub(crate) static TASKS: Sql = Sql {
     text: "WITH named AS MATERIALIZED (SELECT lane, id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)), \
            live AS MATERIALIZED (SELECT t.id FROM named n JOIN plimsoll.tasks t ON t.lane = n.lane AND t.id = n.id \
            FOR UPDATE OF t SKIP LOCKED), \
            done AS MATERIALIZED (SELECT d.id FROM named n JOIN plimsoll.tasks_done d ON d.lane = n.lane AND d.id = n.id \
-           FOR UPDATE OF d SKIP LOCKED) \
-           SELECT id FROM named WHERE NOT EXISTS (SELECT 1 FROM live WHERE live.id = named.id) \
-           AND NOT EXISTS (SELECT 1 FROM done WHERE done.id = named.id) \
-           AND NOT EXISTS (SELECT 1 FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
-           AND named.id = ANY(c.tasks))",
+           FOR UPDATE OF d SKIP LOCKED), \
+           holders AS MATERIALIZED (SELECT c.request FROM plimsoll.claims c \
+           WHERE c.ns = $1 AND c.until IS NOT NULL AND c.tasks && $2 FOR SHARE OF c SKIP LOCKED) \
+           SELECT n.id FROM named n WHERE CASE \
+           WHEN (SELECT 1 FROM plimsoll.tasks t WHERE t.lane = n.lane AND t.id = n.id LIMIT 1) = 1 \
+           THEN NOT EXISTS (SELECT 1 FROM live WHERE live.id = n.id) \
+           WHEN (SELECT 1 FROM plimsoll.tasks_done d WHERE d.lane = n.lane AND d.id = n.id LIMIT 1) = 1 \
+           THEN NOT EXISTS (SELECT 1 FROM done WHERE done.id = n.id) \
+           ELSE EXISTS (SELECT 1 FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
+           AND n.id = ANY(c.tasks) AND n.id <> ALL(c.gone) \
+           AND NOT EXISTS (SELECT 1 FROM holders h WHERE h.request = c.request)) END",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 
@@ -72,6 +82,8 @@ pub(crate) struct Stuck {
     rows: Mutex<BTreeMap<(i32, RowId), Duration>>,
     /// Namespaces with a locked row that no commit names: decisions lead to it.
     unnamed: Mutex<BTreeMap<i32, Duration>>,
+    /// Numbers of tasks in inboxes that need a locked row, by namespace.
+    passed_over: Mutex<BTreeMap<(i32, i64), Duration>>,
 }
 
 impl Stuck {
@@ -94,6 +106,27 @@ impl Stuck {
         let unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.timer.monotonic();
         (unnamed.get(&ns)).is_some_and(|since| now.saturating_sub(*since) < REMEMBERED)
+    }
+
+    /// Takes in that these tasks of an inbox need rows that are locked.
+    pub(crate) fn pass_over(&self, ns: i32, seqs: impl IntoIterator<Item = i64>) {
+        let now = self.timer.monotonic();
+        let lock = self.passed_over.lock();
+        let mut passed_over = lock.unwrap_or_else(PoisonError::into_inner);
+        passed_over.retain(|_, since| now.saturating_sub(*since) < PASSED_OVER);
+        passed_over.extend(seqs.into_iter().map(|seq| ((ns, seq), now)));
+    }
+
+    /// Tasks of an inbox that are not tried for now.
+    pub(crate) fn passed_over(&self, ns: i32) -> Vec<i64> {
+        let now = self.timer.monotonic();
+        let lock = self.passed_over.lock();
+        let passed_over = lock.unwrap_or_else(PoisonError::into_inner);
+        let of_ns = passed_over.range((ns, i64::MIN)..=(ns, i64::MAX));
+        of_ns
+            .filter(|(_, since)| now.saturating_sub(**since) < PASSED_OVER)
+            .map(|((_, seq), _)| *seq)
+            .collect()
     }
 
     /// Takes in that these rows are free.
@@ -189,8 +222,15 @@ pub(crate) async fn find(
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use plimsoll_core::ids::Ids;
+    use plimsoll_core::store::{Amend, Claim, Pick, Write};
+    use plimsoll_core::task::{Lane, NewTask, WorkerId};
+    use plimsoll_core::{Name, Namespace, Store};
+
     use super::*;
-    use plimsoll_core::store::Write;
+    use crate::{Config, Postgres, PostgresStore, schema};
 
     fn delete(keys: &[&str]) -> Commit {
         let key = |key: &&str| Write::Delete(Key::new(key).expect("a key"));
@@ -225,5 +265,94 @@ mod tests {
         assert!(stuck.rows(2).is_empty());
         stuck.clear(1, &delete(&["a"]));
         assert_eq!(stuck.rows(1), BTreeSet::from([row("b")]));
+    }
+
+    struct World {
+        ids: Ids,
+        config: Config,
+        store: PostgresStore,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+            let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+            let config = Config::new(&url).expect("a URL");
+            schema::migrate(&config).await.expect("a schema");
+            let ids = Ids::random(Arc::new(SystemClock::new()));
+            let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");
+            let postgres = Postgres::open(config.clone()).await.expect("a server");
+            let store = postgres.namespace(namespace).await.expect("a handle");
+            Self { ids, config, store }
+        }
+
+        async fn write(&self, write: Write) {
+            let mut done = self.store.commit(vec![Commit::of(write)]).await;
+            done.remove(0).expect("a receipt");
+        }
+
+        /// Submits two tasks, and claims them together.
+        async fn claimed(&self) -> [plimsoll_core::task::Task; 2] {
+            let lane = Lane::new("queue", "kind").expect("a lane");
+            for _ in 0..2 {
+                let new = NewTask::new(self.ids.task(), lane.clone(), "x");
+                self.write(Write::Submit(Box::new(new))).await;
+            }
+            let (lanes, limit) = (vec![lane], 2);
+            let claim = Claim {
+                pick: Pick::Next { lanes, limit },
+                worker: WorkerId {
+                    name: Name::new("worker").expect("a name"),
+                    incarnation: self.ids.incarnation(),
+                },
+                lease: Duration::from_secs(60),
+                request: self.ids.request(),
+            };
+            let claimed = self.store.claim(claim).await.expect("a claim");
+            claimed.tasks.try_into().expect("two tasks")
+        }
+
+        async fn session(&self) -> Session {
+            Session::connect(&self.config).await.expect("a session")
+        }
+
+        /// Which of these tasks are found to be locked while a stranger locks rows.
+        async fn found(&self, tasks: &[TaskId], table: &str, condition: &str) -> Vec<TaskId> {
+            let (mut stranger, mut session) = (self.session().await, self.session().await);
+            let lock =
+                format!("BEGIN; SELECT 1 FROM plimsoll.{table} WHERE {condition} FOR UPDATE");
+            stranger.execute(&lock).await.expect("locked");
+            let promote = |task: &TaskId| Commit::of(Write::Promote(*task));
+            let commits: Vec<Commit> = tasks.iter().map(promote).collect();
+            let found = find(&mut session, self.store.place().1, &commits).await;
+            stranger.execute("ROLLBACK").await.expect("free");
+            let id = |row| match row {
+                RowId::Task(id) => id,
+                other => panic!("{other:?}"),
+            };
+            found.expect("rows").into_iter().map(id).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_is_locked_where_its_state_is() {
+        let world = World::new().await;
+        let [one, other] = world.claimed().await;
+        let [third, _] = world.claimed().await;
+        // It has a row of its own now, and its claim goes on holding the other one.
+        let amend = Amend {
+            checkpoint: Some("here".into()),
+            ..Amend::new(one.holder().expect("a holder"))
+        };
+        world.write(Write::Amend(Box::new(amend))).await;
+        let all = [one.id(), other.id(), third.id(), world.ids.task()];
+        let found = async |table, condition: String| world.found(&all, table, &condition).await;
+        assert_eq!(found("tasks", "false".into()).await, []);
+        let row = format!("id = '{}'", one.id());
+        assert_eq!(found("tasks", row).await, [one.id()]);
+        for (of, locked) in [(one.id(), other.id()), (third.id(), third.id())] {
+            let claim = format!("'{of}' = ANY(tasks)");
+            assert_eq!(found("claims", claim).await, [locked]);
+        }
     }
 }

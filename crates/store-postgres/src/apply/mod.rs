@@ -22,6 +22,7 @@ use self::tasks::{
 use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
 use crate::codec::{At, Id, Place, lane_number, signed, status_code};
 use crate::error::Answer;
+use crate::held::Written;
 use crate::indexes::Known;
 use crate::session::{Call, Param, Sql, params};
 
@@ -57,8 +58,7 @@ pub(crate) struct Apply {
     insert_done: Done,
     pub(crate) counts: Counts,
     others: Vec<Call>,
-    /// Tasks as they are written; `None`: removed.
-    pub(crate) written: Vec<(TaskId, Option<Arc<Task>>)>,
+    pub(crate) written: Vec<Written>,
 }
 
 impl Apply {
@@ -111,7 +111,7 @@ impl Apply {
                 self.task(None, Some(after))?;
             }
             (before, Some(after)) => {
-                self.written.push((after.id(), Some(after.clone())));
+                self.written.push(Written::changed(&after));
                 self.count(before, Some(&after));
                 match before {
                     None => self.new.push(after.clone()),
@@ -138,7 +138,7 @@ impl Apply {
     }
 
     fn remove(&mut self, task: &Task) {
-        self.written.push((task.id(), None));
+        self.written.push(Written::removed(task));
         self.count(Some(task), None);
         self.removed.push(task.id());
         self.started.extend(task.started_at);
@@ -170,7 +170,7 @@ impl Apply {
                     lease.until = *until;
                 }
                 self.insert_live.push(self.ns, &task)?;
-                self.written.push((task.id(), Some(task)));
+                self.written.push(Written::changed(&task));
             } else {
                 lanes.push(lane_number(self.ns, &task.spec.lane));
                 ids.push(Id::from(task.id()));

@@ -82,13 +82,17 @@ pub(super) static INSERT_LIVE: Sql = Sql {
     ],
 };
 
+/// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
+/// renewal moves no revision, and nobody else changes when a lease ends.
 pub(crate) static UPDATE_LIVE: Sql = Sql {
     text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = coalesce(u.status, ($4)[1]), \
            priority = coalesce(u.priority, ($5)[1]), runnable_at = coalesce(u.runnable_at, ($6)[1]), \
            modified_at = coalesce(u.modified_at, ($7)[1]), revision = u.revision, \
            fence = coalesce(u.fence, ($9)[1]), attempts = coalesce(u.attempts, ($10)[1]), \
            failures = coalesce(u.failures, ($11)[1]), started_at = u.started_at, \
-           claimed_at = u.claimed_at, until = u.until, deadline = u.deadline, \
+           claimed_at = u.claimed_at, deadline = u.deadline, \
+           until = CASE WHEN t.status = 2 AND coalesce(u.status, ($4)[1]) = 2 \
+           AND t.fence = coalesce(u.fence, ($9)[1]) THEN t.until ELSE u.until END, \
            incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
            more = u.more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \

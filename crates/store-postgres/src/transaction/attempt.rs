@@ -14,8 +14,9 @@ use crate::claim::{self, Revised};
 use crate::claims::CLOSE_SPENT;
 use crate::codec::Id;
 use crate::error::{Answer, Fault};
-use crate::indexes::{self, Known};
+use crate::indexes;
 use crate::load::{Loaded, Wanted};
+use crate::renew::{self, Known};
 use crate::session::{BEGIN, Call, Session, Sql, params};
 
 /// Rows that somebody else keeps locked are not waited for, but a moment: our own transactions are
@@ -72,7 +73,7 @@ pub(crate) async fn attempt(
     let held = assumed.held.claims().map(|(task, _)| (task.id(), None));
     writing.apply.rowless(held);
     let receipts = writing.commits(decided, &part.commits).map_err(untouched)?;
-    let written: HashSet<TaskId> = writing.apply.written.iter().map(|(id, _)| *id).collect();
+    let written: HashSet<TaskId> = writing.apply.written.iter().map(|task| task.id).collect();
     let leaves = |id: TaskId| written.contains(&id);
     let closed = assumed.held.last(leaves);
     // Claims that are closed need not be locked before.
@@ -90,8 +91,12 @@ pub(crate) async fn attempt(
     }
     if let Some(renew) = &part.renew {
         calls.extend(writing.flush().map_err(untouched)?);
-        let (prolonged, apply) = (&claims.prolonged, &mut writing.apply);
-        let renewals = claim::renew(session, ns, renew, now, prolonged, &mut calls, apply);
+        let known = Known {
+            prolonged: &claims.prolonged,
+            some_are_locked: how.past_locked,
+        };
+        let apply = &mut writing.apply;
+        let renewals = renew::renew(session, ns, renew, now, known, &mut calls, apply);
         done.renewals = Some(Ok(renewals.await.map_err(untouched)?));
     }
     let (mut remember, mut plain) = (None, None);
@@ -171,7 +176,7 @@ async fn decide(
     begin: &mut Vec<Call>,
 ) -> Answer<Decided> {
     let mut loaded = Loaded::default();
-    let mut indexes: Option<Vec<Known>> = None;
+    let mut indexes: Option<Vec<indexes::Known>> = None;
     assumed.load(&mut loaded);
     let applied = loop {
         if loaded.newest >= moment.revision {
@@ -208,5 +213,5 @@ async fn decide(
 pub(super) struct Decided {
     pub(super) applied: Vec<Result<decide::Applied>>,
     pub(super) loaded: Loaded,
-    pub(super) indexes: Vec<Known>,
+    pub(super) indexes: Vec<indexes::Known>,
 }

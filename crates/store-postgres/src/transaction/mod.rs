@@ -12,7 +12,9 @@ mod writing;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Claim, Claimed, Commit, Exchange, Exchanged, Receipt, Renew, Renewal};
+use plimsoll_core::store::{
+    Claim, Claimed, Commit, Exchange, Exchanged, Guard, Receipt, Renew, Renewal, Write,
+};
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Limits, Result};
 
@@ -33,6 +35,11 @@ const COMMITS_MAX: usize = 1_000;
 
 /// About how many bytes they carry: an entry of the history holds them all.
 const COMMITS_BYTES_MAX: usize = 1024 * 1024;
+
+/// How many records they name: each that does not exist needs a lock of its own, and the server has
+/// room for some thousands (`max_locks_per_transaction` times `max_connections`). A commit of more
+/// stays whole.
+const COMMITS_RECORDS_MAX: usize = 500;
 
 /// What a call is about.
 #[derive(Clone, Copy)]
@@ -84,6 +91,8 @@ pub(crate) struct How {
     /// Whether everything is read, and nothing assumed.
     pub(crate) cautious: bool,
     pub(crate) pace: Pace,
+    /// Whether leases whose rows somebody else has locked are not prolonged.
+    pub(crate) past_locked: bool,
 }
 
 /// Why a transaction failed, and whether it may have happened all the same.
@@ -179,16 +188,14 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
 /// Cuts commits into transactions that hold nobody up for long.
 fn cut(commits: Vec<Commit>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut records) = (0, 0);
     for commit in commits {
-        let size = commit.size();
+        (bytes, records) = (bytes + commit.size(), records + records_of(&commit));
+        let fits = bytes <= COMMITS_BYTES_MAX && records <= COMMITS_RECORDS_MAX;
         match parts.last_mut() {
-            Some(part) if part.commits.len() < COMMITS_MAX && bytes + size <= COMMITS_BYTES_MAX => {
-                part.commits.push(commit);
-                bytes += size;
-            }
+            Some(part) if part.commits.len() < COMMITS_MAX && fits => part.commits.push(commit),
             _ => {
-                bytes = size;
+                (bytes, records) = (commit.size(), records_of(&commit));
                 parts.push(Part {
                     commits: vec![commit],
                     ..Part::default()
@@ -197,4 +204,59 @@ fn cut(commits: Vec<Commit>) -> Vec<Part> {
         }
     }
     parts
+}
+
+/// How many records a commit names at most.
+fn records_of(commit: &Commit) -> usize {
+    let guards = commit.guards.iter().filter(|guard| match guard {
+        Guard::RecordAbsent(_)
+        | Guard::RecordPresent(_)
+        | Guard::RecordAt(..)
+        | Guard::Field(..) => true,
+        Guard::Held(_) | Guard::TaskAt(..) | Guard::GroupOpen(_) => false,
+    });
+    let writes = commit.writes.iter().filter(|write| {
+        matches!(
+            write,
+            Write::Put(_)
+                | Write::Merge(_)
+                | Write::Delete(_)
+                | Write::Touch(..)
+                | Write::ExpireRecord(_)
+        )
+    });
+    guards.count() + writes.count()
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use plimsoll_core::Key;
+
+    use super::*;
+
+    /// How many commits each transaction has.
+    fn parts(commits: impl IntoIterator<Item = Commit>) -> Vec<usize> {
+        let parts = cut(commits.into_iter().collect());
+        parts.iter().map(|part| part.commits.len()).collect()
+    }
+
+    fn records(count: usize) -> Commit {
+        let key = Key::new("key").expect("a key");
+        let delete = |commit: Commit, _| commit.write(Write::Delete(key.clone()));
+        (0..count).fold(Commit::new(), delete)
+    }
+
+    #[test]
+    fn transactions_have_few_commits_and_few_records() {
+        assert_eq!(parts([]), [0; 0]);
+        assert_eq!(parts(vec![Commit::new(); 2_500]), [1_000, 1_000, 500]);
+        assert_eq!(parts(vec![records(1); 1_200]), [500, 500, 200]);
+        assert_eq!(parts(vec![records(10); 100]), [50, 50]);
+        assert_eq!(parts(vec![records(501); 3]), [1, 1, 1]);
+        assert_eq!(parts([records(499), records(1), records(1)]), [2, 1]);
+        let key = Key::new("key").expect("a key");
+        let guarded = records(1).guard(Guard::RecordAbsent(key));
+        assert_eq!(parts(vec![guarded; 300]), [250, 50]);
+    }
 }

@@ -48,6 +48,7 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
     let mut how = How {
         cautious: false,
         pace,
+        past_locked: false,
     };
     let (mut tries, mut waits, mut reconnects) = (0, 0, 0);
     loop {
@@ -65,6 +66,10 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
         }
         match fault {
             Fault::Moved if tries < TRIES => tries += 1,
+            // It may be one lease of many.
+            Fault::Busy if part.renew.is_some() && part.commits.len() <= 1 && !how.past_locked => {
+                how.past_locked = true;
+            }
             Fault::Busy if pace == Pace::Hurried && part.commits.len() <= 1 => {
                 return Err((fault, applied));
             }
@@ -77,7 +82,7 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
                     .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
                 return Box::pin(past_the_stuck(pool, about, part)).await;
             }
-            Fault::Corrupt(_) if part.commits.len() > 1 => {
+            Fault::Corrupt(_) | Fault::Crowded if part.commits.len() > 1 => {
                 drop(pooled);
                 return Box::pin(one_by_one(pool, about, part, pace)).await;
             }

@@ -1,14 +1,12 @@
 //! What a transaction is going to write, and its end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::{Commit, Receipt};
-use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
-use plimsoll_core::{Position, Result, TaskId, Timestamp};
+use plimsoll_core::{Position, Result, Timestamp};
 use tokio_postgres::types::Type;
 
 use super::Failed;
@@ -16,6 +14,7 @@ use super::attempt::{Decided, HURRY};
 use crate::apply::{Apply, Counts};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
+use crate::held::Written;
 use crate::session::{COMMIT, Call, Session, Sql, params};
 
 /// Appends to the history and adds to the counts. Answers the position, and the first of some
@@ -78,8 +77,7 @@ pub(super) struct Writing {
     /// so that two transactions with the same ones do not wait for each other.
     remember: BTreeMap<Id, (bool, Vec<u8>)>,
     logs: bool,
-    /// Tasks as they are written.
-    pub(super) tasks: Vec<(TaskId, Option<Arc<Task>>)>,
+    pub(super) tasks: Vec<Written>,
 }
 
 impl Writing {

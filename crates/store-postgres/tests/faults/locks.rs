@@ -6,7 +6,7 @@ use futures::future::{join, join_all};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
 use plimsoll_core::group::NewGroup;
-use plimsoll_core::store::{Commit, Ending, Settle, Write};
+use plimsoll_core::store::{Commit, Ending, Exchange, Settle, Write};
 use plimsoll_core::task::{KeyLifetime, OnConflict, Task};
 use plimsoll_core::{GroupId, IdempotencyKey, Result, Store};
 use plimsoll_store_postgres::PostgresStore;
@@ -30,7 +30,7 @@ async fn patient() -> (World, PostgresStore, Client) {
 }
 
 /// Locks rows until it rolls back.
-async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
+pub(crate) async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
     let ns = world.namespace.as_str();
     let sql = format!(
         "BEGIN; SELECT 1 FROM plimsoll.{table} WHERE {condition} \
@@ -40,7 +40,7 @@ async fn lock(stranger: &Client, table: &str, condition: &str, world: &World) {
     assert!(locked.len() >= 4, "a row was locked: {locked:?}");
 }
 
-async fn free(stranger: &Client) {
+pub(crate) async fn free(stranger: &Client) {
     stranger.batch_execute("ROLLBACK").await.expect("free");
 }
 
@@ -247,6 +247,33 @@ async fn a_statement_that_takes_too_long_is_reported_and_has_not_happened() {
     assert!(found.expect("records").is_empty());
     one(&store, put("trouble")).await.expect("the second time");
     is_well(&store).await;
+}
+
+#[tokio::test]
+async fn a_second_look_for_tasks_that_fails_takes_nothing_back() {
+    let (mut world, mut stranger) = with_trigger("fault_claims", "RAISE EXCEPTION 'no';").await;
+    // Nobody but claims looks into the inbox.
+    world.config.listen = false;
+    let store = world.open().await;
+    let trigger = "CREATE TRIGGER trouble BEFORE INSERT ON fault_claims.claims \
+                   FOR EACH ROW EXECUTE FUNCTION fault_claims.trouble()";
+    stranger.batch_execute(trigger).await.expect("a trigger");
+    let transaction = stranger.transaction().await.expect("begun");
+    let added = store.submit_in(&transaction, world.task()).await;
+    added.expect("added");
+    transaction.commit().await.expect("committed");
+    let exchange = Exchange {
+        commits: vec![put("first")],
+        claim: Some(world.claim(1)),
+        ..Exchange::default()
+    };
+    let done = store.exchange(exchange).await.expect("an exchange");
+    assert!(done.commits[0].is_ok(), "{done:?}");
+    assert!(matches!(&done.claimed, Some(Ok(claimed)) if claimed.tasks.is_empty()));
+    let drop = "DROP TRIGGER trouble ON fault_claims.claims";
+    stranger.batch_execute(drop).await.expect("no trigger");
+    let claimed = store.claim(world.claim(1)).await.expect("a claim");
+    assert_eq!(claimed.tasks.len(), 1);
 }
 
 #[tokio::test]

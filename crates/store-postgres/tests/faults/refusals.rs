@@ -1,6 +1,7 @@
 //! What a server refuses, and what there is too little of.
 
 use plimsoll_core::error::Applied;
+use plimsoll_core::store::Commit;
 use plimsoll_core::{Error, Result, Store};
 use plimsoll_store_postgres::{Config, Postgres, migrate};
 
@@ -116,4 +117,52 @@ async fn own_connections_that_are_all_busy_are_named_and_used_again() {
     slow.expect("it has ended");
     let again = store.try_with_advisory_lock(2, async |_| Ok::<_, Error>(()));
     assert_eq!(again.await.expect("a connection"), Some(()));
+}
+
+/// Commits of so many new records each.
+fn puts(commits: usize, records: usize) -> Vec<Commit> {
+    let puts = |n| {
+        let put = |r| put(&format!("{n} {r}")).writes.remove(0);
+        (0..records).map(put).fold(Commit::new(), Commit::write)
+    };
+    (0..commits).map(puts).collect()
+}
+
+#[tokio::test]
+async fn many_new_records_do_not_need_more_locks_than_there_are() {
+    // There is room for some thousands, as there is by default.
+    let server = Server::start("-c max_connections=60");
+    let world = World::on(&server.url).await;
+    let store = world.open().await;
+    let answers = store.commit(puts(1_000, 10)).await;
+    answers
+        .into_iter()
+        .for_each(|answer| drop(answer.expect("a receipt")));
+}
+
+#[tokio::test]
+async fn a_server_without_room_for_locks_says_so_to_whom_it_concerns() {
+    let server = Server::start("-c max_connections=20 -c max_locks_per_transaction=10");
+    let mut world = World::on(&server.url).await;
+    world.config.limits.commit_writes_max = 1_000;
+    let (store, stranger) = (world.open().await, world.stranger().await);
+    is_well(&store).await;
+    // A stranger has all locks but about 200.
+    let mut taken = 0_i64;
+    let take = "SELECT pg_advisory_lock($1)";
+    while stranger.execute(take, &[&taken]).await.is_ok() {
+        taken += 1;
+    }
+    let give_back = "SELECT pg_advisory_unlock(n) FROM generate_series(1, 200) n";
+    stranger.execute(give_back, &[]).await.expect("given back");
+    let commits = [puts(10, 10), puts(1, 300), puts(9, 10)].concat();
+    let answers = store.commit(commits).await;
+    for (place, answer) in answers.into_iter().enumerate() {
+        match place {
+            10 => assert_told(answer, Applied::No, "raise max_locks_per_transaction"),
+            _ => drop(answer.expect("a receipt")),
+        }
+    }
+    drop(stranger);
+    is_well(&store).await;
 }

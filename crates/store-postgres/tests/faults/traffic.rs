@@ -26,6 +26,8 @@ const COUNTER: &str = "counter";
 /// Everything that happens, as those who take part see it.
 #[derive(Default)]
 struct Seen {
+    /// Whether nothing more is to be written.
+    enough: AtomicBool,
     stop: AtomicBool,
     acknowledged: Mutex<Vec<TaskId>>,
     added: AtomicU64,
@@ -70,6 +72,7 @@ fn count(counter: &AtomicU64) {
 pub(crate) struct Traffic {
     seen: Arc<Seen>,
     store: Arc<PostgresStore>,
+    writers: JoinSet<()>,
     all: JoinSet<()>,
     stopper: Stopper,
 }
@@ -86,9 +89,9 @@ impl Traffic {
         let worker = worker.settings(|settings| settings.lease = Duration::from_secs(3));
         let worker = worker.build().expect("a worker");
         let stopper = worker.stopper();
-        let mut all = JoinSet::new();
+        let (mut writers, mut all) = (JoinSet::new(), JoinSet::new());
         for _ in 0..WRITERS {
-            all.spawn(write(store.clone(), seen.clone(), world.ids.clone()));
+            writers.spawn(write(store.clone(), seen.clone(), world.ids.clone()));
         }
         all.spawn(read(store.clone(), seen.clone()));
         all.spawn(listen(store.clone(), seen.clone()));
@@ -97,6 +100,7 @@ impl Traffic {
         let traffic = Self {
             seen,
             store,
+            writers,
             all,
             stopper,
         };
@@ -121,8 +125,13 @@ impl Traffic {
     /// Ends everything and checks the books. Answers what was refused meanwhile.
     pub(crate) async fn end(mut self, world: &World) -> BTreeMap<String, u64> {
         let stranger = world.stranger().await;
+        // Before a worker ends, there must be nothing more to come.
+        self.seen.enough.store(true, Ordering::Relaxed);
+        while let Some(ended) = within(30, "writing", self.writers.join_next()).await {
+            ended.expect("nobody panics");
+        }
+        self.seen.stop.store(true, Ordering::Relaxed);
         until(30, "completing all", async || {
-            self.seen.stop.store(true, Ordering::Relaxed);
             let wanted = lock(&self.seen.acknowledged).len() as u64;
             self.seen.completed.load(Ordering::Relaxed) >= wanted
         })
@@ -201,7 +210,7 @@ async fn write(store: Arc<PostgresStore>, seen: Arc<Seen>, ids: plimsoll_core::I
             clock.sleep(Duration::from_millis(10)).await;
         }
     };
-    while seen.goes_on() {
+    while !seen.enough.load(Ordering::Relaxed) {
         let id = ids.task();
         let task = plimsoll_core::task::NewTask::new(id, lane(), "payload");
         until_acknowledged(submit(task)).await;

@@ -174,3 +174,35 @@ async fn who_no_longer_waits_is_not_given_the_lock() {
         .await
         .expect("held");
 }
+
+#[tokio::test]
+async fn work_that_keeps_an_error_to_itself_is_not_told_that_all_is_well() {
+    let server = Server::new("swallowed").await;
+    let (store, stranger) = (server.open().await, server.stranger().await);
+    let table = format!("swallowed_{}", server.ids.task().as_u128());
+    let create = format!("CREATE TABLE {table} (n integer)");
+    stranger.batch_execute(&create).await.expect("a table");
+    let insert = format!("INSERT INTO {table} VALUES (1)");
+    let work = async |transaction: &Transaction<'_>| {
+        transaction.batch_execute(&insert).await.expect("written");
+        let failed = transaction.batch_execute("SELECT 1 / 0").await;
+        assert!(failed.is_err());
+        Ok::<(), Error>(())
+    };
+    match store.with_advisory_lock(1, work).await {
+        Err(Error::Unavailable(told)) => {
+            assert!(
+                told.cause.contains("a statement before has failed"),
+                "{told}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    let count = format!("SELECT count(*) FROM {table}");
+    let count: i64 = (stranger.query_one(&count, &[]).await)
+        .expect("a count")
+        .get(0);
+    assert_eq!(count, 0);
+    let drop = format!("DROP TABLE {table}");
+    stranger.batch_execute(&drop).await.expect("gone");
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod advisory;
+mod inbox;
 mod server;
 mod submit;
 mod wakeups;

@@ -41,14 +41,14 @@ async fn taken(store: &dyn Store, id: TaskId) -> Task {
     found.expect("the task")
 }
 
-async fn in_inbox(server: &Server, client: &Client) -> i64 {
+pub(crate) async fn in_inbox(server: &Server, client: &Client) -> i64 {
     let sql = "SELECT count(*) FROM plimsoll.inbox JOIN plimsoll.namespaces USING (ns) \
                WHERE name = $1";
     let found = client.query_one(sql, &[&server.namespace.as_str()]).await;
     found.expect("asked").get(0)
 }
 
-async fn refused(server: &Server, client: &Client) -> Vec<String> {
+pub(crate) async fn refused(server: &Server, client: &Client) -> Vec<String> {
     let sql = "SELECT reason FROM plimsoll.inbox_refused JOIN plimsoll.namespaces USING (ns) \
                WHERE name = $1 ORDER BY seq";
     let found = client.query(sql, &[&server.namespace.as_str()]).await;

@@ -10,4 +10,5 @@ mod partitions;
 mod plans;
 mod roles;
 mod server;
+mod tenants;
 mod views;

@@ -1,6 +1,10 @@
 //! Tasks whose claim is all there is of them, in the hands of several processes, on a real server.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
+
+mod dropped;
+mod late;
+mod nowhere;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,18 +39,20 @@ impl<const N: usize> World<N> {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
         let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
         let clock = Arc::new(ManualClock::new());
-        let config = Config {
+        let mut config = Config {
             clock: Some(clock.clone()),
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");
         let ids = Ids::random(Arc::new(SystemClock::new()));
         let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");
+        config.server.application_name(namespace.as_str());
         let open = std::array::from_fn::<_, N, _>(|_| async {
             let postgres = Postgres::open(config.clone()).await.expect("a server");
             (postgres.namespace(namespace.clone()).await).expect("a handle")
         });
         let stores = join_all(open).await.try_into().expect("as many");
+        config.server.application_name("stranger");
         let (sql, connection) = config.server.connect(NoTls).await.expect("a connection");
         #[allow(clippy::disallowed_methods, reason = "it ends with the client")]
         tokio::spawn(connection);
@@ -104,6 +110,12 @@ impl<const N: usize> World<N> {
     async fn open_claims(&self) -> i64 {
         let open = "SELECT count(*) FROM plimsoll.claims WHERE ns = $1 AND until IS NOT NULL";
         self.count(open).await
+    }
+
+    /// Changes rows by hand.
+    async fn tamper(&self, statement: &str) {
+        let changed = self.sql.execute(statement, &[]).await;
+        assert_eq!(changed.expect("a change"), 1, "{statement}");
     }
 
     async fn count(&self, query: &str) -> i64 {
@@ -332,6 +344,30 @@ async fn another_process_renews_amends_and_settles_for_the_holder() {
     let counts = first.counts(Counts::default()).await.expect("counts");
     assert_eq!(counts[0].by_status.get(&Status::Completed), Some(&5));
     assert_eq!(counts[0].by_status.len(), 1, "{counts:?}");
+}
+
+#[tokio::test]
+async fn progress_does_not_take_a_renewal_back() {
+    let world = World::<2>::new().await;
+    let [holding, other] = &world.stores;
+    let tasks = world.claimed(1).await;
+    let progress = async |checkpoint: &'static str| {
+        let amend = Amend {
+            checkpoint: Some(checkpoint.into()),
+            ..Amend::new(holder(&tasks[0]))
+        };
+        write(holding, [Write::Amend(Box::new(amend))].into_iter()).await;
+    };
+    progress("here").await;
+    world.clock.advance(LEASE / 2);
+    let renewals = world.renew(other, &tasks).await;
+    let until = world.clock.now().saturating_plus(LEASE);
+    assert_eq!(renewals, [Renewal::Held { until }]);
+    // The holder has not heard of that.
+    progress("there").await;
+    let after = look(holding, &tasks).await.remove(0);
+    assert_eq!(after.checkpoint.as_deref(), Some(b"there".as_slice()));
+    assert_eq!(after.lease.as_ref().map(|lease| lease.until), Some(until));
 }
 
 #[tokio::test]
