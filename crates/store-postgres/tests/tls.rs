@@ -116,7 +116,7 @@ async fn open(config: &Config) -> Result<PostgresStore> {
 
 #[track_caller]
 fn assert_refused(answer: Result<PostgresStore>, words: &str) {
-    match answer {
+    match answer.map(drop) {
         Err(Error::Unavailable(Unavailable { applied, cause })) => {
             assert_eq!(applied, Applied::No);
             assert!(cause.contains(words), "{cause}");

@@ -65,7 +65,9 @@ impl Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.verifier).finish()
+        let Verifier { trusted, name, .. } = &*self.verifier;
+        let mut shown = f.debug_struct("Tls");
+        shown.field("trusted", trusted).field("name", name).finish()
     }
 }
 
