@@ -7,11 +7,12 @@ use plimsoll_core::error::Applied;
 use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::{Error, Result};
 use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, NoTls, Transaction};
+use tokio_postgres::{CancelToken, Transaction};
 
 use crate::error::Fault;
 use crate::spawn::spawn_if_running;
 use crate::store::PostgresStore;
+use crate::tls::Tls;
 
 const TAKE: &str = "SELECT pg_advisory_xact_lock($1)";
 const TRY: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -74,11 +75,12 @@ impl PostgresStore {
         let untouched = |fault: Fault| fault.into_error(Applied::No);
         let refused = |error: tokio_postgres::Error| untouched(error.into());
         let lock = self.advisory_key(key);
-        let mut pooled = self.guests()?.session().await.map_err(untouched)?;
+        let guests = self.guests()?;
+        let mut pooled = guests.session().await.map_err(untouched)?;
         // Until it is given back it is not used again, however this ends.
         let session = pooled.session().map_err(untouched)?;
         let client = session.lend();
-        let mut waiting = Waiting(Some(client.cancel_token()));
+        let mut waiting = Waiting(Some((client.cancel_token(), guests.tls().clone())));
         let transaction = client.transaction().await.map_err(refused)?;
         transaction
             .batch_execute(NOTICE_GONE)
@@ -118,13 +120,13 @@ impl PostgresStore {
 }
 
 /// Somebody who waits for a lock. Whoever gives up takes the server along, which would wait on.
-struct Waiting(Option<CancelToken>);
+struct Waiting(Option<(CancelToken, Tls)>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(token) = self.0.take() {
+        if let Some((token, tls)) = self.0.take() {
             spawn_if_running(async move {
-                if let Err(error) = token.cancel_query(NoTls).await {
+                if let Err(error) = token.cancel_query(tls).await {
                     tracing::debug!(%error, "a wait for a lock could not be cancelled");
                 }
             });

@@ -8,12 +8,15 @@ use plimsoll_core::error::Problem;
 use plimsoll_core::{Invalid, Limits};
 
 use crate::session::with_source;
+use crate::tls::{Options, Tls};
 
 /// How to open a database.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the server is, and who connects.
     pub server: tokio_postgres::Config,
+    /// What a server has to prove where connections are encrypted.
+    pub tls: Tls,
     /// The schema that holds everything.
     pub schema: String,
     /// The limits on inputs.
@@ -47,7 +50,23 @@ impl Config {
     /// assert_eq!(config.schema, "plimsoll");
     /// # Ok::<(), plimsoll_core::Invalid>(())
     /// ```
+    ///
+    /// Whether connections are encrypted is said as to other clients of PostgreSQL:
+    ///
+    /// | `sslmode` | what happens |
+    /// |---|---|
+    /// | `disable` | nothing is encrypted |
+    /// | `prefer`, and if it is not said | all is encrypted if the server can, and nothing is checked |
+    /// | `require` | all is encrypted; checks nothing without `sslrootcert`, and as `verify-ca` with it |
+    /// | `verify-ca` | the server's certificate is vouched for by `sslrootcert` |
+    /// | `verify-full` | also, it is for the host that the URL names |
+    ///
+    /// `sslrootcert=FILE` names certificates (PEM) of authorities, or of the server itself. They
+    /// are read here, once. With `sslrootcert=system`, and with `verify-full` alone, the
+    /// authorities are those that the system trusts.
     pub fn new(url: &str) -> Result<Self, Invalid> {
+        let (url, options) = Options::take(url);
+        let (mode, check) = options.decide()?;
         let mut server: tokio_postgres::Config =
             url.parse().map_err(|error: tokio_postgres::Error| {
                 let why = with_source(&error);
@@ -59,6 +78,13 @@ impl Config {
                     },
                 )
             })?;
+        server.ssl_mode(mode.unwrap_or(server.get_ssl_mode()));
+        if server.get_hosts().is_empty() {
+            // Who names only an address checks certificates for it.
+            for address in server.get_hostaddrs().to_vec() {
+                server.host(address.to_string());
+            }
+        }
         if server.get_connect_timeout().is_none() {
             server.connect_timeout(Duration::from_secs(5));
         }
@@ -69,6 +95,7 @@ impl Config {
         server.keepalives_idle(Duration::from_secs(10));
         Ok(Self {
             server,
+            tls: Tls::new(check)?,
             schema: "plimsoll".into(),
             limits: Limits::default(),
             clock: None,

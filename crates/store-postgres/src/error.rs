@@ -126,10 +126,11 @@ fn explain(error: &DbError, applied: Applied) -> Error {
         "the server is read-only: connect to the primary"
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
         "the server takes no more connections: raise max_connections, or open with fewer"
-    } else if *code == SqlState::INVALID_PASSWORD
-        || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
-    {
+    } else if *code == SqlState::INVALID_PASSWORD {
         "the server refuses the user or password: check the URL of the store"
+    } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
+        "the server refuses the user, or connections like this one: check the URL of the store, \
+         whether its sslmode should be require or disable, and pg_hba.conf of the server"
     } else if *code == SqlState::INVALID_CATALOG_NAME {
         "there is no such database: check the URL of the store, or create it"
     } else if *code == SqlState::CANNOT_CONNECT_NOW {

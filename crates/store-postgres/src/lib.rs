@@ -25,6 +25,7 @@ mod clock;
 mod codec;
 mod compact;
 mod config;
+mod connect;
 mod error;
 mod floors;
 mod health;
@@ -48,6 +49,7 @@ mod spawn;
 mod store;
 mod stuck;
 mod task_row;
+mod tls;
 mod transaction;
 
 pub use config::Config;
@@ -55,6 +57,7 @@ pub use health::{Health, OpenTransaction, health};
 pub use roles::grant;
 pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
 pub use store::{Postgres, PostgresStore};
+pub use tls::Tls;
 pub use tokio_postgres;
 
 /// Checks the snippets of the README.

@@ -18,9 +18,10 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::wake::Wake;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
+use tokio_postgres::{AsyncMessage, Client, Notification};
 
 use crate::config::Config;
+use crate::connect::connect;
 use crate::error::{Answer, Fault};
 use crate::notice::Notice;
 use crate::session::{Call, Sql, in_time, params, quoted};
@@ -274,7 +275,7 @@ async fn talk<A: Audience>(
     let mut server = shared.config.server.clone();
     let name = server.get_application_name().unwrap_or("plimsoll");
     server.application_name(format!("{name} listener"));
-    let connect = async { Ok(server.connect(NoTls).await?) };
+    let connect = connect(&server, &shared.config.tls);
     let (client, mut connection) = in_time(shared.config.connect_timeout(), connect).await?;
     let mut messages = stream::poll_fn(|context| connection.poll_message(context));
     let hear = pin!(async {

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
 use crate::session::Session;
+use crate::tls::Tls;
 
 /// How often a connection of this process fell silent. Then those that were idle meanwhile are no
 /// better, probably, and each would have to be waited for.
@@ -58,6 +59,11 @@ impl Pool {
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// How its connections are encrypted.
+    pub(crate) fn tls(&self) -> &Tls {
+        &self.shared.config.tls
     }
 
     /// A connection, when it is the caller's turn.

@@ -12,10 +12,11 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
 use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::codec::{column, unsigned};
 use crate::config::Config;
+use crate::connect::{connect, unreachable};
 use crate::error::{Answer, Fault};
 use crate::spawn::spawn;
 
@@ -135,7 +136,7 @@ impl Session {
     }
 
     async fn connect_now(config: &Config) -> Answer<Self> {
-        let (client, connection) = config.server.connect(NoTls).await.map_err(unreachable)?;
+        let (client, connection) = connect(&config.server, &config.tls).await?;
         // It ends with the client, or when the server ends it: whoever uses the client is told. But
         // before, it waits for all answers, which may never come.
         let (give_up, given_up) = oneshot::channel();
@@ -416,16 +417,6 @@ fn settings(config: &Config) -> Vec<(&'static str, String)> {
         ("enable_bitmapscan", "off".into()),
         ("plan_cache_mode", "force_generic_plan".into()),
     ]
-}
-
-fn unreachable(error: tokio_postgres::Error) -> Fault {
-    match error.as_db_error() {
-        Some(_) => Fault::Server(error),
-        None => Fault::Unreachable(format!(
-            "PostgreSQL cannot be reached: {}",
-            with_source(&error)
-        )),
-    }
 }
 
 /// An error with what is behind it.

@@ -13,7 +13,7 @@ const CONNECTIONS_MAX: usize = 1_000;
 const CALL_TIMEOUT_SECONDS_MAX: u64 = 3_600;
 
 /// A PostgreSQL database, as people write it. These options of a URL are ours; all others are
-/// passed on, `sslmode` and `connect_timeout` among them.
+/// passed on, `sslmode`, `sslrootcert` and `connect_timeout` among them.
 ///
 /// | option | what it is |
 /// |---|---|

@@ -7,7 +7,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgre
 
 /// It is stopped and removed when this is dropped.
 pub(crate) struct Server {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     settings: String,
     pub(crate) url: String,
 }
