@@ -87,17 +87,18 @@ async fn memory_keeps_every_rule() {
 const RUNS: usize = 8;
 
 /// What was found of a planted bug.
-async fn found(spoil: Spoil) -> Violation {
+async fn found(spoil: Spoil) -> Option<Violation> {
     let recording = Recording {
         spoil: Some(spoil),
         ..RECORDING
     };
     for _ in 0..RUNS {
-        if let Err(violation) = record(memory(), recording).await.expect("a run") {
-            return violation;
+        let outcome = record(memory(), recording).await.expect("a run");
+        if let Err(violation) = outcome {
+            return Some(violation);
         }
     }
-    panic!("{spoil:?} is not found in {RUNS} runs")
+    None
 }
 
 /// Each planted bug is found, by the rule that is there for it.
@@ -112,7 +113,8 @@ async fn planted_bugs_are_found() {
         (Spoil::EndlessLease, &["acknowledged"]),
         (Spoil::UnguardedLock, &["locks"]),
     ] {
-        let violation = found(spoil).await;
-        assert!(rules.contains(&violation.rule), "{spoil:?}: {violation}");
+        let found = found(spoil).await;
+        let is_known = |violation: &Violation| rules.contains(&violation.rule);
+        assert!(found.as_ref().is_some_and(is_known), "{spoil:?}: {found:?}");
     }
 }
