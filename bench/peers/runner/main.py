@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ def main() -> None:
     if "half" in names and "steady" not in names:
         names.insert(names.index("half"), "steady")
     scale = workloads.QUICK if args.quick else workloads.FULL
+    scale = dataclasses.replace(scale, rounds=args.rounds or scale.rounds)
     peers.install({peer.kind for peer in chosen})
     with contextlib.ExitStack() as stack:
         postgres = None
@@ -48,6 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME,...", help="these peers instead of all")
     parser.add_argument("--workload", metavar="NAME,...", help="these workloads instead of all")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
+    parser.add_argument("--rounds", metavar="N", type=int, help="so many rounds instead of three, or of one with --quick")
     parser.add_argument("--json", metavar="FILE", help="where to write; a table and a plot go beside it")
     parser.add_argument("--url", metavar="postgres://...", help="an existing PostgreSQL; else a private one is started")
     return parser.parse_args()
