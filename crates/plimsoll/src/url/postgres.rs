@@ -18,11 +18,11 @@ const CALL_TIMEOUT_SECONDS_MAX: u64 = 3_600;
 /// | option | what it is |
 /// |---|---|
 /// | `schema=NAME` | the schema that holds everything; `plimsoll` if it is not named |
-/// | `connections=N` | so many connections at most, a third of them for writes |
+/// | `connections=N` | so many connections for reads and writes, a third of them for writes; one that listens and those under advisory locks come on top |
 /// | `call_timeout=SECONDS` | how long an answer of the server is waited for; 30 if it is not said |
 /// | `migrate=off` | does not bring the schema up to date: `plimsoll migrate` does |
 /// | `listen=off` | polls instead of listening, as one has to behind a pooler of transactions |
-/// | `prepare=off` | prepares no statements, as one must not behind some poolers |
+/// | `prepare=off` | prepares and sets nothing that outlives a transaction: always together with `listen=off` behind a pooler of transactions |
 ///
 /// ```
 /// use plimsoll::StoreUrl;
