@@ -316,7 +316,7 @@ impl Line<'_> {
             _ => None,
         };
         calls.push(match (&floor, &numbers[..]) {
-            (Some((floor, _)), [lane]) => above(ns, *lane, wanted, floor),
+            (Some(floor), [lane]) => above(ns, *lane, wanted, floor),
             _ => heads_of(ns, &numbers, wanted, heads),
         });
         let mut answers = session.run(&calls).await?;
@@ -331,14 +331,13 @@ impl Line<'_> {
             None => (None, false),
         };
         // A task that waits for another one has no time of its own.
-        let mut next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
-        if let ([lane], Some(last)) = (&numbers[..], found.last()) {
-            let look = self.look(&found, last)?;
-            self.floors.saw(*lane, &look, floor.is_none());
-        }
-        if let Some((_, rest)) = floor.filter(|_| found.len() < limit) {
-            let whole = self.now.saturating_plus(rest);
-            next_due = Some(next_due.map_or(whole, |at| at.min(whole)));
+        let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
+        self.saw(&numbers, &found, floor.as_ref())?;
+        // That there is nothing is only said of the whole lane.
+        if floor.is_some() && found.is_empty() {
+            let whole = [heads_of(ns, &numbers, wanted, heads)];
+            found = session.run(&whole).await?.swap_remove(0);
+            self.saw(&numbers, &found, None)?;
         }
         let (mut tasks, mut refused);
         loop {
@@ -385,8 +384,11 @@ impl Line<'_> {
         })
     }
 
-    /// What a look at one lane has found, and how long it took.
-    fn look(&self, found: &[Row], last: &Row) -> Answer<Look> {
+    /// Takes in what a look at one lane has found, and how long it took.
+    fn saw(&self, lanes: &[i64], found: &[Row], began: Option<&Floor>) -> Answer<()> {
+        let ([lane], Some(last)) = (lanes, found.last()) else {
+            return Ok(());
+        };
         // What cannot be read is told as such when it is to be taken.
         let place = |row: &Row| {
             let priority = column::<i16>(row, PRIORITY_COLUMN).ok()?;
@@ -394,14 +396,16 @@ impl Line<'_> {
             let At(runnable) = column(row, PRIORITY_COLUMN + 1).ok()?;
             Some((priority, runnable))
         };
-        let At(began) = column(last, TASK_COLUMNS + 1)?;
+        let At(started) = column(last, TASK_COLUMNS + 1)?;
         let At(ended) = column(last, TASK_COLUMNS + 2)?;
-        Ok(Look {
+        let look = Look {
             found: found.iter().filter_map(place).collect(),
             more: found.len() >= self.limit,
-            took: ended.since(began),
+            took: ended.since(started),
             now: self.now,
-        })
+        };
+        self.floors.saw(*lane, &look, began);
+        Ok(())
     }
 }
 

@@ -283,7 +283,6 @@ pub(crate) fn status_from(code: i16) -> Answer<Status> {
     found.ok_or_else(|| Fault::Corrupt(format!("status {code} is unknown")))
 }
 
-/// Counters fit signed integers for hundreds of years.
 /// A column that always has a value, for rows that are sent as arrays: only the first value, if all
 /// are the same. The statement fills it in for the others, as the server takes no time for it.
 pub(crate) fn same<T: PartialEq + Clone>(mut values: impl Iterator<Item = T>) -> Vec<T> {
@@ -312,6 +311,7 @@ pub(crate) fn rare<T>(values: Vec<Option<T>>) -> Vec<Option<T>> {
     }
 }
 
+/// Counters fit signed integers for hundreds of years.
 pub(crate) fn signed(counter: u64) -> i64 {
     i64::try_from(counter).unwrap_or(i64::MAX)
 }

@@ -7,8 +7,8 @@
 //! there was nothing left, and begins there the next time.
 //!
 //! A task may come to be before that moment: it was given back, or its transaction took long. So the
-//! whole lane is looked at again from time to time, the less often the longer that takes. As soon as it
-//! is quick again, nothing is skipped any more.
+//! whole lane is looked at again whenever there seems to be nothing left, and from time to time, the
+//! less often the longer that takes. As soon as it is quick again, nothing is skipped any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,15 +21,16 @@ use plimsoll_core::task::Priority;
 /// How many priorities there are.
 const PRIORITIES: usize = Priority::HIGHEST.get() as usize + 1;
 /// What a look takes at most, and what each row it finds may take, as long as nothing is in its way.
-const QUICK: Duration = Duration::from_micros(500);
+const QUICK: Duration = Duration::from_millis(2);
 const QUICK_EACH: Duration = Duration::from_micros(30);
 /// After so many slow looks in a row something is skipped: one may be slow by chance.
 const SLOW_MAX: u32 = 3;
 /// How old a moment must be before it is skipped: what was submitted then has been committed.
-const SETTLED: Duration = Duration::from_millis(100);
-/// How long the whole lane is not looked at: so long at least, and so many times what a look took.
-const REST_LEAST: Duration = Duration::from_secs(1);
+const SETTLED: Duration = Duration::from_millis(200);
+/// How long the whole lane is not looked at: so many times what a look took, within these bounds.
 const REST_TIMES: u32 = 20;
+const REST_LEAST: Duration = Duration::from_secs(1);
+const REST_MOST: Duration = Duration::from_secs(10);
 
 /// For each priority, the moment before which nothing is left.
 pub(crate) type Floor = [Timestamp; PRIORITIES];
@@ -62,37 +63,44 @@ pub(crate) struct Look {
 }
 
 impl Lane {
-    /// What is known after a look at the whole lane, or from the floor on, at a moment of the timer.
-    fn after(&self, look: &Look, whole: bool, timer: Duration) -> Self {
+    /// What is known after a look that began at a floor, or was at the whole lane, at a moment of the
+    /// timer.
+    fn after(&self, look: &Look, began: Option<&Floor>, timer: Duration) -> Self {
         let quick = QUICK + QUICK_EACH * u32::try_from(look.found.len()).unwrap_or(u32::MAX);
-        let before = self.skips.as_ref();
-        let slow = match (whole, look.took > quick) {
-            (true, false) => return Self::default(),
-            (true, true) => self.slow.saturating_add(1),
-            (false, _) => self.slow,
-        };
-        if slow < SLOW_MAX {
-            return Self { slow, skips: None };
-        }
-        let rest = || (look.took * REST_TIMES).max(REST_LEAST);
-        let skips = Skips {
-            floor: risen(before.filter(|_| !whole).map(|skips| &skips.floor), look),
-            until: match before.filter(|_| !whole) {
-                Some(skips) => skips.until,
-                None => timer + rest(),
+        match (began, &self.skips) {
+            (Some(began), Some(skips)) => Self {
+                slow: self.slow,
+                skips: Some(Skips {
+                    floor: risen(&skips.floor, began, look),
+                    until: skips.until,
+                }),
             },
-        };
-        Self {
-            slow,
-            skips: Some(skips),
+            // Nothing is skipped any more.
+            (Some(_), None) => self.clone(),
+            (None, _) if look.took <= quick => Self::default(),
+            (None, _) => {
+                let slow = self.slow.saturating_add(1);
+                let rest = (look.took * REST_TIMES).clamp(REST_LEAST, REST_MOST);
+                let skips = || Skips {
+                    floor: risen(&BOTTOM, &BOTTOM, look),
+                    until: timer + rest,
+                };
+                Self {
+                    slow,
+                    skips: (slow >= SLOW_MAX).then(skips),
+                }
+            }
         }
     }
 }
 
-/// The floor after a look that began at another one: at the first task of each priority that was
-/// looked at, but not where tasks may still come to be.
-fn risen(before: Option<&Floor>, look: &Look) -> Floor {
-    let mut floor = before.copied().unwrap_or([Timestamp::MIN; PRIORITIES]);
+/// Nothing is skipped.
+const BOTTOM: Floor = [Timestamp::MIN; PRIORITIES];
+
+/// The floor after a look: at the first task of each priority that was looked at, but not where tasks
+/// may still come to be. A look that `began` above the floor has not seen what is in between.
+fn risen(before: &Floor, began: &Floor, look: &Look) -> Floor {
+    let mut floor = *before;
     let settled = look.now.saturating_minus(SETTLED);
     let last = (look.found.last()).filter(|_| look.more);
     let lowest = last.map_or(0, |(priority, _)| usize::from(priority.get()));
@@ -100,7 +108,9 @@ fn risen(before: Option<&Floor>, look: &Look) -> Floor {
         let mut heads = look.found.iter();
         let head = heads.find(|(of, _)| usize::from(of.get()) == priority);
         let head = head.map_or(settled, |(_, at)| settled.min(*at));
-        *floor = head.max(*floor);
+        if began[priority] <= *floor {
+            *floor = head.max(*floor);
+        }
     }
     floor
 }
@@ -117,20 +127,25 @@ impl Floors {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where to begin in a lane, and how long until all of it is to be looked at; `None`: now.
-    pub(crate) fn of(&self, lane: i64) -> Option<(Floor, Duration)> {
+    /// Where to begin in a lane; `None`: all of it is to be looked at. If it is time for that, one
+    /// caller does so, and the others go on.
+    pub(crate) fn of(&self, lane: i64) -> Option<Floor> {
         let now = self.timer.monotonic();
-        let lanes = self.lanes();
-        let skips = lanes.get(&lane)?.skips.as_ref()?;
-        (now < skips.until).then(|| (skips.floor, skips.until - now))
+        let mut lanes = self.lanes();
+        let skips = lanes.get_mut(&lane)?.skips.as_mut()?;
+        if now < skips.until {
+            return Some(skips.floor);
+        }
+        skips.until = now + REST_MOST;
+        None
     }
 
-    /// Takes in what a look has found. `whole`: it did not begin at a floor.
-    pub(crate) fn saw(&self, lane: i64, look: &Look, whole: bool) {
+    /// Takes in what a look has found that began at a floor, or was at the whole lane.
+    pub(crate) fn saw(&self, lane: i64, look: &Look, began: Option<&Floor>) {
         let now = self.timer.monotonic();
         let mut lanes = self.lanes();
         let before = lanes.remove(&lane).unwrap_or_default();
-        let after = before.after(look, whole, now);
+        let after = before.after(look, began, now);
         if after != Lane::default() {
             lanes.insert(lane, after);
         }
@@ -166,8 +181,12 @@ mod tests {
     /// A lane after three slow looks.
     fn skipping(look: &Look) -> Lane {
         (0..3).fold(Lane::default(), |lane, _| {
-            lane.after(look, true, Duration::ZERO)
+            lane.after(look, None, Duration::ZERO)
         })
+    }
+
+    fn floor(lane: &Lane) -> Floor {
+        lane.skips.as_ref().expect("skips").floor
     }
 
     #[test]
@@ -178,7 +197,7 @@ mod tests {
             for bit in 0..6 {
                 let is_slow = looks >> bit & 1 == 1;
                 in_a_row = if is_slow { in_a_row + 1 } else { 0 };
-                lane = lane.after(if is_slow { &slow } else { &quick }, true, Duration::ZERO);
+                lane = lane.after(if is_slow { &slow } else { &quick }, None, Duration::ZERO);
                 assert_eq!(lane.skips.is_some(), in_a_row >= 3, "{looks:b} {bit}");
             }
         }
@@ -187,18 +206,17 @@ mod tests {
     #[test]
     fn many_rows_may_take_longer() {
         let found = [(5, 1); 100];
-        let lane = skipping(&look(&found, true, Duration::from_millis(3)));
+        let lane = skipping(&look(&found, true, Duration::from_millis(4)));
         assert_eq!(lane, Lane::default());
-        let lane = skipping(&look(&found[..10], true, Duration::from_millis(3)));
+        let lane = skipping(&look(&found[..10], true, Duration::from_millis(4)));
         assert!(lane.skips.is_some());
     }
 
     #[test]
     fn the_floor_is_at_the_first_task_of_each_priority_that_was_looked_at() {
         let found = [(7, 300), (7, 400), (5, 200), (5, 250)];
-        let floor = skipping(&slow(&found, true)).skips.expect("skips").floor;
-        let settled = at(NOW - 100_000);
-        for (priority, floor) in floor.iter().enumerate() {
+        let settled = at(NOW - 200_000);
+        for (priority, floor) in floor(&skipping(&slow(&found, true))).iter().enumerate() {
             let expected = match priority {
                 7 => at(300),
                 5 => at(200),
@@ -207,28 +225,64 @@ mod tests {
             };
             assert_eq!(*floor, expected, "{priority}");
         }
-        let all = skipping(&slow(&found, false)).skips.expect("skips").floor;
+        let all = floor(&skipping(&slow(&found, false)));
         assert_eq!((all[0], all[5]), (settled, at(200)));
     }
 
     #[test]
     fn what_may_still_be_under_way_is_not_skipped() {
         let lane = skipping(&slow(&[(5, NOW - 1)], true));
-        assert_eq!(lane.skips.expect("skips").floor[5], at(NOW - 100_000));
+        assert_eq!(floor(&lane)[5], at(NOW - 200_000));
     }
 
     #[test]
     fn a_floor_rises_and_never_falls_until_the_whole_lane_is_looked_at() {
         let lane = skipping(&slow(&[(5, 300)], true));
-        let until = lane.skips.clone().expect("skips").until;
+        let (began, until) = (floor(&lane), lane.skips.clone().expect("skips").until);
         assert_eq!(until, Duration::from_millis(200) * REST_TIMES);
-        let later = lane.after(&look(&[(5, 500)], true, QUICK), false, until / 2);
+        let later = lane.after(&look(&[(5, 500)], true, QUICK), Some(&began), until / 2);
         let skips = later.skips.clone().expect("skips");
         assert_eq!((skips.floor[5], skips.until), (at(500), until));
-        let again = later.after(&slow(&[(5, 100)], true), true, until);
+        let again = later.after(&slow(&[(5, 100)], true), None, until);
         let skips = again.skips.clone().expect("skips");
         assert_eq!((skips.floor[5], skips.until), (at(100), until * 2));
-        let quick = again.after(&look(&[(5, 100)], true, QUICK), true, until * 2);
+        let quick = again.after(&look(&[(5, 100)], true, QUICK), None, until * 2);
         assert_eq!(quick, Lane::default());
+        let late = quick.after(&look(&[(5, 500)], true, QUICK), Some(&began), until * 2);
+        assert_eq!(late, Lane::default());
+    }
+
+    #[test]
+    fn a_look_that_began_higher_has_not_seen_what_is_below_it() {
+        let high = floor(&skipping(&slow(&[(5, 600)], true)));
+        let low = skipping(&slow(&[(5, 100)], true));
+        let after = low.after(&look(&[(5, 700)], true, QUICK), Some(&high), Duration::ZERO);
+        assert_eq!(floor(&after)[5], at(100));
+    }
+
+    #[test]
+    fn a_rest_has_bounds() {
+        let until = |took| {
+            let lane = skipping(&look(&[(5, 1)], true, took));
+            lane.skips.expect("skips").until
+        };
+        assert_eq!(until(Duration::from_millis(3)), REST_LEAST);
+        assert_eq!(until(Duration::from_secs(60)), REST_MOST);
+    }
+
+    #[test]
+    fn when_it_is_time_one_looks_at_the_whole_lane_and_the_others_go_on() {
+        let floors = Floors::default();
+        for _ in 0..3 {
+            floors.saw(7, &slow(&[(5, 300)], true), None);
+        }
+        assert_eq!(floors.of(7).expect("a floor")[5], at(300));
+        let mut lanes = floors.lanes();
+        let skips = lanes.get_mut(&7).and_then(|lane| lane.skips.as_mut());
+        skips.expect("skips").until = Duration::ZERO;
+        drop(lanes);
+        assert_eq!(floors.of(7), None);
+        assert!(floors.of(7).is_some());
+        assert_eq!(floors.of(8), None);
     }
 }

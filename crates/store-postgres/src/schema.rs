@@ -42,7 +42,7 @@ static VERSION: Sql = Sql {
 pub fn migration_sql(schema: &str) -> String {
     let steps: String = MIGRATIONS.iter().zip(1..).map(step).collect();
     let script = format!(
-        "BEGIN;\n\
+        "BEGIN ISOLATION LEVEL READ COMMITTED;\n\
          SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;\n\
          -- Whoever comes first migrates; the others wait here and find it done.\n\
          SELECT pg_advisory_xact_lock(hashtext('plimsoll migration'));\n\

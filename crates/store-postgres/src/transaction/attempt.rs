@@ -117,8 +117,8 @@ pub(crate) async fn attempt(
     calls.extend(remember);
     done.wake = writing.wake();
     let notice = (about.listening).and_then(|listening| listening.at_once(ns, &done.wake));
-    done.told = notice.is_some();
-    let position = writing.finish(session, calls, now, notice).await?;
+    let (position, told) = writing.finish(session, calls, now, notice).await?;
+    done.told = told;
     if position.is_none() && part.commits.is_empty() {
         // Nothing was written, so nothing has one of these.
         session.keep_revisions(unused);

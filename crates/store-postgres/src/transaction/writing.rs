@@ -148,14 +148,14 @@ impl Writing {
     }
 
     /// Writes everything, commits, and then tells others. Answers the position of the entry, if there
-    /// is one.
+    /// is one, and whether others were told.
     pub(super) async fn finish(
         &mut self,
         session: &mut Session,
         mut calls: Vec<Call>,
         now: Timestamp,
         notice: Option<Call>,
-    ) -> Result<Option<Position>, Failed> {
+    ) -> Result<(Option<Position>, bool), Failed> {
         let untouched = |fault| (fault, Applied::No);
         let counts = std::mem::take(&mut self.counts);
         let mut appended = None;
@@ -179,19 +179,22 @@ impl Writing {
         // Nothing was read or locked, and there is nothing to write.
         let idle = calls.iter().all(|call| call.begins() || call.is(&HURRY));
         if idle && !session.is_open() {
-            return Ok(None);
+            return Ok((None, false));
         }
         calls.push((&COMMIT).into());
+        let tells = notice.is_some();
         calls.extend(notice);
         let answers = session.commit(&calls).await?;
+        // What failed after the commit has no rows.
+        let told = tells && answers.last().is_some_and(|rows| !rows.is_empty());
         let Some(place) = appended else {
-            return Ok(None);
+            return Ok((None, told));
         };
         let unknown = |fault| (fault, Applied::Unknown);
         let row = answers.get(place).and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unknown(Fault::Corrupt("no position".into())))?;
         let number = |place| column(row, place).and_then(unsigned).map_err(unknown);
         session.keep_revisions(number(1)?);
-        Ok(Some(Position::new(number(0)?)))
+        Ok((Some(Position::new(number(0)?)), told))
     }
 }
