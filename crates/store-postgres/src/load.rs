@@ -32,8 +32,13 @@ pub(crate) static RECORDS: Sql = Sql {
     ),
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
+/// Whether records were created since they were looked for.
+pub(crate) static CREATED: Sql = Sql {
+    text: "SELECT 1 FROM plimsoll.records WHERE ns = $1 AND key = ANY($2) LIMIT 1",
+    types: &[Type::INT4, Type::TEXT_ARRAY],
+};
 static ABSENT: Sql = Sql {
-    text: "SELECT pg_advisory_xact_lock(key) FROM unnest($1) key",
+    text: "SELECT plimsoll.lock_absent($1)",
     types: &[Type::INT8_ARRAY],
 };
 pub(crate) static KEYS: Sql = Sql {
@@ -255,8 +260,9 @@ fn texts<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(T::to_string).collect()
 }
 
-/// Locks the keys of records that do not exist, and looks again. Nobody knows which revisions they had
-/// before they were deleted: those to come are taken now, and are greater.
+/// Locks the keys of records that do not exist, and looks again: one that was created meanwhile would be
+/// locked after others, which is not its order. Nobody knows which revisions they had before they were
+/// deleted: those to come are taken now, and are greater.
 async fn lock_absent(
     session: &mut Session,
     ns: i32,
@@ -269,14 +275,17 @@ async fn lock_absent(
     let found = session
         .run(&[
             Call::new(&ABSENT, params![locks]),
-            Call::new(&RECORDS, params![ns, texts(&absent)]),
+            Call::new(&CREATED, params![ns, texts(&absent)]),
             (&REVISIONS).into(),
         ])
         .await?;
+    if !found[1].is_empty() {
+        return Err(Fault::Moved);
+    }
     let first = unsigned(column(&found[2][0], 0)?)?;
     session.keep_revisions(first);
     loaded.newest = Revision::new(first.saturating_sub(1)).max(loaded.newest);
-    take_records(absent, &found[1], loaded).map(drop)
+    Ok(())
 }
 
 /// The advisory lock of a record's key. All schemas of a database share these.

@@ -133,6 +133,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("next due", &claim::NEXT_DUE, "'{1,2}', 1"),
         ("remembered", &claim::REMEMBERED, "1, $CLAIM"),
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),
+        ("created", &load::CREATED, "1, '{none,nothing}'"),
         ("keys", &load::KEYS, "1, '{k10000,k10001,none}'"),
         ("live tasks", &load::LIVE_TASKS, "1, ARRAY[$ID::uuid]"),
         ("free tasks", &load::FREE_TASKS, "1, ARRAY[$ID::uuid]"),

@@ -343,6 +343,16 @@ CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW
     WHEN (NEW.revision < OLD.revision)
     EXECUTE FUNCTION plimsoll.refuse_to_fall();
 
+-- Locks the keys of records that do not exist. Who has one is about to create its record, and may wait for a
+-- row that this transaction has locked: so nobody waits for long, but begins again.
+CREATE FUNCTION plimsoll.lock_absent(keys bigint[]) RETURNS void LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(key) FROM unnest(keys) key;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'others create the same records' USING ERRCODE = 'PLM01';
+END
+$$;
+
 -- Fails the transaction unless as many rows were found as must have been: somebody else was faster.
 CREATE FUNCTION plimsoll.expect(got bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
