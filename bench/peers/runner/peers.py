@@ -66,7 +66,7 @@ def node() -> None:
 def python() -> None:
     if not (PYTHON / "bin/python").exists():
         do("python3", "-m", "venv", str(PYTHON))
-    do(str(PYTHON / "bin/pip"), "install", "--quiet", "-r", str(HERE / "python/requirements.txt"))
+    do(str(PYTHON / "bin/python"), "-m", "pip", "install", "--quiet", "-r", str(HERE / "python/requirements.txt"))
 
 
 def rust() -> None:
