@@ -82,14 +82,13 @@ fn main() -> ExitCode {
         merged: true,
         ..postgres
     };
-    let mut harnesses: Vec<Arc<dyn Harness>> = vec![Arc::new(postgres), Arc::new(merged)];
-    if std::env::var(POOLER).is_ok() {
-        harnesses.push(Arc::new(PostgresHarness {
-            name: "pgbouncer",
-            url: POOLER,
-            direct: false,
-            merged: false,
-        }));
-    }
+    let pooled = PostgresHarness {
+        name: "pgbouncer",
+        url: POOLER,
+        direct: false,
+        merged: false,
+    };
+    let harnesses: Vec<Arc<dyn Harness>> =
+        vec![Arc::new(postgres), Arc::new(merged), Arc::new(pooled)];
     conformance::main(harnesses)
 }

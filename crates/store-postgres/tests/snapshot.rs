@@ -15,11 +15,11 @@ use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
 const SCHEMA: &str = "plimsoll_snapshot";
-const TASKS: usize = 60_000;
+const TASKS: usize = 100_000;
 const BATCH: usize = 20;
 /// How many entries of the index are read for each task, at most. Without floors it is TASKS / BATCH
 /// / 2 on average.
-const READS_EACH_MAX: i64 = 700;
+const READS_EACH_MAX: i64 = 1_500;
 
 struct World {
     store: PostgresStore,
