@@ -11,6 +11,7 @@ use plimsoll_core::task::{NewTask, TaskSpec};
 use plimsoll_core::{Ids, Name, Result, Store};
 
 use crate::archive::Archive;
+use crate::handover::Handover;
 use crate::history::{Feeds, History, Reconnect, Tail};
 use crate::jobs::{Jobs, Views};
 use crate::locks::{Locks, Room};
@@ -41,6 +42,8 @@ pub struct Engine {
     tail: Arc<Tail>,
     /// Who waits for tasks.
     waiting: Arc<Waiting>,
+    /// Claims that go with the next task.
+    handover: Arc<Handover>,
     /// What of it is watched.
     feeds: Arc<Feeds>,
     /// The job states that are read in this process.
@@ -71,6 +74,7 @@ impl Engine {
             clock,
             ids,
             waiting: Arc::default(),
+            handover: Arc::default(),
             views: Arc::default(),
             reconnect: Reconnect::default(),
             lifecycles: Arc::default(),
@@ -236,6 +240,7 @@ impl Engine {
             }
         });
         self.waiting = Arc::default();
+        self.handover = Arc::default();
         self.feeds = Arc::default();
         self.views = Arc::default();
         self
@@ -260,6 +265,10 @@ impl Engine {
 
     pub(crate) fn waiting(&self) -> &Arc<Waiting> {
         &self.waiting
+    }
+
+    pub(crate) fn handover(&self) -> &Arc<Handover> {
+        &self.handover
     }
 
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {

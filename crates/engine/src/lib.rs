@@ -17,6 +17,7 @@ pub mod archive;
 mod engine;
 mod fields;
 mod group_commit;
+mod handover;
 pub mod history;
 pub mod jobs;
 pub mod locks;

@@ -552,10 +552,16 @@ async fn everybody_reads_everything_in_one_order() {
     server.drop().await;
 }
 
-/// The rules above find what they are there for.
+/// The rules above find what they are there for. Whether somebody comes in between is up to the
+/// machine: what one run does not meet, another does.
 async fn is_found_out(server: &Server) {
-    let wrong = contend(server).await.expect_err("found");
-    assert!(wrong.starts_with("a reader missed"), "{wrong}");
+    for run in 1..=8 {
+        match contend(server).await {
+            Err(wrong) => return assert!(wrong.starts_with("a reader missed"), "{wrong}"),
+            Ok(()) => println!("run {run}: not met"),
+        }
+    }
+    panic!("not found in eight runs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::{Commit, Outcome, Receipt};
-use plimsoll_core::{Error, Result, StoreExt};
+use plimsoll_core::{Error, Result};
 
 use crate::answer::{first, unanswered};
 use crate::retries::{Patience, worse};
@@ -38,9 +38,9 @@ impl Tasks {
 
     /// Makes one commit, which must be safe to repeat.
     pub(super) async fn commit(&self, mut commit: Commit) -> Result<Receipt> {
-        let (store, telemetry) = (self.store(), self.engine.telemetry());
+        let (engine, telemetry) = (&self.engine, self.engine.telemetry());
         telemetry.carry(&mut commit.writes);
-        let receipt = (self.patiently(|| store.commit_one(commit.clone()))).await?;
+        let receipt = (self.patiently(|| engine.commit_carrying(commit.clone()))).await?;
         telemetry.committed(&commit, &receipt);
         Ok(receipt)
     }

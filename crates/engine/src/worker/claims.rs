@@ -9,6 +9,14 @@ use plimsoll_core::{Error, Timestamp};
 
 use super::desk::Desk;
 use super::driver::Parts;
+use crate::handover::Ticket;
+
+/// A claim that goes with the next task that somebody in this process submits.
+#[derive(Debug)]
+pub(super) struct Left {
+    open: Open,
+    pub(super) ticket: Ticket,
+}
 
 /// A claim that has no answer yet.
 #[derive(Debug)]
@@ -25,6 +33,18 @@ pub(super) struct Open {
     woken: bool,
 }
 
+impl Open {
+    fn new(claim: Claim, sent: Duration) -> Self {
+        Self {
+            claim,
+            sent,
+            doubtful: false,
+            lease_hint: false,
+            woken: false,
+        }
+    }
+}
+
 /// When to ask the store for tasks. A *round* asks for every lane once; a claim names as many lanes
 /// as the store allows, which is most often all of them.
 #[derive(Debug)]
@@ -37,6 +57,8 @@ pub(super) struct Claims {
     turn: usize,
     short: usize,
     pub(super) open: Option<Open>,
+    /// One that is made when nothing is to be had, and not sent.
+    pub(super) left: Option<Left>,
 }
 
 impl Claims {
@@ -47,6 +69,7 @@ impl Claims {
             turn: 0,
             short: 0,
             open: None,
+            left: None,
         }
     }
 
@@ -64,6 +87,46 @@ impl Claims {
         !self.hungry && self.open.is_none()
     }
 
+    /// Somebody asked to stop a task: perhaps one that is being claimed.
+    pub(super) fn hear_of_leases(&mut self) {
+        let left = self.left.as_mut().map(|left| &mut left.open);
+        for open in self.open.iter_mut().chain(left) {
+            open.lease_hint = true;
+        }
+    }
+
+    /// Whether it is time to ask.
+    pub(super) fn is_time(&self, now: Duration) -> bool {
+        self.hungry || now >= self.look_at
+    }
+
+    /// Leaves a claim for whoever submits next, if nothing is to be had now.
+    pub(super) fn leave(&mut self, parts: &Parts, desk: &Desk, now: Duration) {
+        if self.left.is_none()
+            && self.is_done()
+            && let Some(claim) = self.next(parts, desk, now)
+        {
+            let ticket = parts.engine.handover().leave(claim.clone());
+            let open = Open::new(claim, now);
+            self.left = Some(Left { open, ticket });
+        }
+    }
+
+    /// Calls the claim that was left back. `false`: it is under way.
+    pub(super) fn call_back(&mut self) -> bool {
+        let called = |left: &mut Left| left.ticket.call_back();
+        self.left.take_if(called).is_some() || self.left.is_none()
+    }
+
+    /// The claim that was left was sent: from now on it is like any other.
+    pub(super) fn carried(&mut self, sent: Option<Duration>) {
+        self.open = self.left.take().map(|left| Open {
+            sent: sent.unwrap_or(left.open.sent),
+            woken: self.hungry,
+            ..left.open
+        });
+    }
+
     /// Opens a claim, if there is none, and there is something to ask for.
     pub(super) fn open(&mut self, parts: &Parts, desk: &Desk, now: Duration) {
         if self.open.is_some() {
@@ -75,13 +138,7 @@ impl Claims {
         if self.hungry
             && let Some(claim) = self.next(parts, desk, now)
         {
-            self.open = Some(Open {
-                claim,
-                sent: now,
-                doubtful: false,
-                lease_hint: false,
-                woken: false,
-            });
+            self.open = Some(Open::new(claim, now));
         }
     }
 

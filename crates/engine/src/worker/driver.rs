@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::attempt::attempt;
 use super::builder::Backoff;
-use super::claims::Claims;
+use super::claims::{Claims, Left};
 use super::context::{Cause, Context, Signal};
 use super::desk::Desk;
 use super::discover::Discovery;
@@ -37,6 +37,7 @@ use super::stats::{Stats, Summary};
 use super::traced::{end, error, traced};
 use super::{Answer, HandlerService, States, Stop};
 use crate::Engine;
+use crate::handover::Carried;
 use crate::spawn::spawn_into;
 use crate::telemetry::{AtWork, Quota};
 
@@ -78,7 +79,7 @@ pub(super) struct Driver {
     pub(super) troubles: u32,
     pub(super) drain: Option<Drain>,
     pub(super) discovery: Option<Discovery>,
-    until_empty: bool,
+    pub(super) until_empty: bool,
     /// Why the worker cannot go on.
     pub(super) fatal: Option<Error>,
 }
@@ -142,6 +143,9 @@ impl Driver {
                 Ok(()) = stop.changed() => {}
                 answer = flight(self.sent.as_mut()) => {
                     self.exchanged(answer, clock.monotonic());
+                }
+                carried = carried(self.claims.left.as_mut()) => {
+                    self.carried(carried, clock.monotonic());
                 }
                 answer = flight(self.renewing.as_mut().map(|renewing| &mut renewing.answer)) => {
                     self.renewed(answer, clock.monotonic());
@@ -311,7 +315,8 @@ impl Driver {
         if self.fatal.is_some() {
             return true;
         }
-        let clear = self.desk.is_clear() && self.sent.is_none() && self.claims.open.is_none();
+        let asks = self.claims.open.is_some() || self.claims.left.is_some();
+        let clear = self.desk.is_clear() && self.sent.is_none() && !asks;
         match self.drain {
             Some(drain) => clear || drain.gives_up(now),
             None => {
@@ -347,6 +352,14 @@ impl Driver {
 async fn flight<T>(under_way: Option<&mut Flight<T>>) -> T {
     match under_way {
         Some(answer) => answer.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the claim that was left, if there is one, was carried.
+async fn carried(left: Option<&mut Left>) -> Option<Carried> {
+    match left {
+        Some(left) => left.ticket.carried().await,
         None => std::future::pending().await,
     }
 }

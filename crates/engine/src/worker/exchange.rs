@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::patience;
 use super::running::Hold;
 use super::settle::{Settling, instead};
+use crate::handover::{Carried, unheard};
 
 /// How many answers travel together at most.
 const SETTLES_MAX: usize = 1_000;
@@ -22,10 +23,18 @@ impl Driver {
         if self.sent.is_some() || now < self.pause_until {
             return;
         }
-        if self.drain.is_none() {
+        let (drains, owes) = (self.drain.is_some(), self.desk.owes());
+        let busy = drains || owes || self.claims.is_time(now);
+        if self.claims.left.is_some() && !(busy && self.claims.call_back()) {
+            return;
+        }
+        if !drains {
             self.claims.open(&self.parts, &self.desk, now);
         }
-        if self.claims.open.is_none() && !self.desk.owes() {
+        if self.claims.open.is_none() && !owes {
+            if !drains && !self.until_empty {
+                self.claims.leave(&self.parts, &self.desk, now);
+            }
             return;
         }
         let store = self.parts.engine.store().clone();
@@ -76,6 +85,21 @@ impl Driver {
         match trouble {
             Some(error) => self.trouble(error, now),
             None => self.calm(),
+        }
+    }
+
+    /// Somebody who submitted has carried the claim that was left.
+    pub(super) fn carried(&mut self, carried: Option<Carried>, now: Duration) {
+        self.claims.carried(carried.as_ref().map(|carried| carried.sent));
+        match carried.map_or_else(|| Err(unheard()), |carried| carried.claimed) {
+            Ok(claimed) => {
+                self.claimed(claimed, now);
+                self.calm();
+            }
+            Err(error) => {
+                self.claims.failed(&error);
+                self.trouble(error, now);
+            }
         }
     }
 

@@ -114,8 +114,6 @@ impl Driver {
     pub(super) fn hear_of_leases(&mut self, now: Duration) {
         self.lease_hint = true;
         self.desk.renew_now(now);
-        if let Some(open) = &mut self.claims.open {
-            open.lease_hint = true;
-        }
+        self.claims.hear_of_leases();
     }
 }
