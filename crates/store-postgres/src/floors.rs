@@ -21,8 +21,8 @@ use plimsoll_core::task::Priority;
 /// How many priorities there are.
 const PRIORITIES: usize = Priority::HIGHEST.get() as usize + 1;
 /// What a look takes at most, and what each row it finds may take, as long as nothing is in its way.
-const QUICK: Duration = Duration::from_millis(2);
-const QUICK_EACH: Duration = Duration::from_micros(30);
+const QUICK: Duration = Duration::from_millis(1);
+const QUICK_EACH: Duration = Duration::from_micros(8);
 /// After so many slow looks in a row something is skipped: one may be slow by chance.
 const SLOW_MAX: u32 = 3;
 /// How old a moment must be before it is skipped: what was submitted then has been committed.

@@ -428,6 +428,7 @@ impl Store for PostgresStore {
             first_in_first_out: true,
             remote_wakeups: self.database.listening.is_some(),
             integer_indexes: true,
+            concurrent_writes: true,
         }
     }
 

@@ -151,6 +151,7 @@ impl Store for SqliteStore {
             first_in_first_out: true,
             remote_wakeups: true,
             integer_indexes: true,
+            concurrent_writes: false,
         }
     }
 

@@ -146,6 +146,7 @@ impl Store for MemoryStore {
             first_in_first_out: true,
             remote_wakeups: true,
             integer_indexes: true,
+            concurrent_writes: false,
         }
     }
 

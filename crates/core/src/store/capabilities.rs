@@ -21,6 +21,8 @@ pub struct Capabilities {
     /// Indexes on integer fields of records can be declared. Otherwise whatever has to do with them
     /// answers `Unsupported`.
     pub integer_indexes: bool,
+    /// Calls that write are carried out beside each other. Otherwise one after another.
+    pub concurrent_writes: bool,
 }
 
 /// What has happened to a write when it is acknowledged.

@@ -24,6 +24,8 @@ pub(super) struct Open {
     pub(super) claim: Claim,
     /// When it was sent first.
     pub(super) sent: Duration,
+    /// Whether it is on its way.
+    under_way: bool,
     /// Whether the store may have answered it. Then it must be repeated as it is, or what it took
     /// would be lost.
     doubtful: bool,
@@ -38,6 +40,7 @@ impl Open {
         Self {
             claim,
             sent,
+            under_way: false,
             doubtful: false,
             lease_hint: false,
             woken: false,
@@ -127,6 +130,13 @@ impl Claims {
         });
     }
 
+    /// The claim that is to be sent now, if there is one.
+    pub(super) fn send(&mut self) -> Option<Claim> {
+        let open = self.open.as_mut().filter(|open| !open.under_way)?;
+        open.under_way = true;
+        Some(open.claim.clone())
+    }
+
     /// Opens a claim, if there is none, and there is something to ask for.
     pub(super) fn open(&mut self, parts: &Parts, desk: &Desk, now: Duration) {
         if self.open.is_some() {
@@ -183,6 +193,7 @@ impl Claims {
         );
         if let Some(open) = &mut self.open {
             open.doubtful |= !untouched;
+            open.under_way = false;
         }
         // A claim that never happened is made anew: what it asked for may be out of date.
         self.open.take_if(|open| !open.doubtful);

@@ -177,9 +177,9 @@ impl Desk {
         }
     }
 
-    /// Whether there is anything to send.
-    pub(super) fn owes(&self) -> bool {
-        !self.outbox.is_empty()
+    /// How many answers there are to send.
+    pub(super) fn owes(&self) -> usize {
+        self.outbox.len()
     }
 
     /// Tells the store at this moment that an attempt took too long.

@@ -3,7 +3,7 @@
 //! Everything happens in one future that owns all it needs: dropping it is what a crash would be.
 //! At most one exchange (answers out, new tasks in) and one renewal are under way at a time; while
 //! they are, answers collect, so that a busy worker batches by itself and an idle one waits for
-//! nothing. What fails because the store is away is repeated as it was until it is answered.
+//! nothing. Where the store writes several things at once, a claim goes beside many answers. What fails because the store is away is repeated as it was until it is answered.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::Sleep;
 use plimsoll_core::log::NewLine;
-use plimsoll_core::store::Exchanged;
+use plimsoll_core::store::Claimed;
 use plimsoll_core::task::{Lane, WorkerId};
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Name, Result};
@@ -27,6 +27,7 @@ use super::context::{Cause, Context, Signal};
 use super::desk::Desk;
 use super::discover::Discovery;
 use super::drain::Drain;
+use super::exchange::Sent;
 use super::lease::Lease;
 use super::phase::Phases;
 use super::renewal::Renewing;
@@ -70,8 +71,12 @@ pub(super) struct Driver {
     pub(super) claims: Claims,
     /// The exchange under way. What it carries stays on the desk. It is never given up: a claim that
     /// arrives after its own repetition was answered would take tasks that nobody knows of.
-    pub(super) sent: Option<Flight<Result<Exchanged>>>,
+    pub(super) sent: Option<Sent>,
+    /// The claim under way beside it.
+    pub(super) asked: Option<Flight<Result<Claimed>>>,
     pub(super) renewing: Option<Renewing>,
+    /// Whether the store writes several things at once.
+    pub(super) concurrent: bool,
     /// Whether somebody asked to stop a task since the last renewal was sent.
     pub(super) lease_hint: bool,
     /// No exchange is sent before this, because the store is away.
@@ -90,12 +95,14 @@ impl Driver {
         Self {
             discovery: rest.map(|(_, queues)| Discovery::new(queues.clone(), &parts.lanes)),
             at_work: AtWork::new(parts.engine.telemetry().clone(), &parts.id.name),
+            concurrent: parts.engine.store().capabilities().concurrent_writes,
             parts,
             failures: Quota::default(),
             desk: Desk::default(),
             handlers: JoinSet::new(),
             claims: Claims::new(),
             sent: None,
+            asked: None,
             renewing: None,
             lease_hint: false,
             pause_until: Duration::ZERO,
@@ -141,8 +148,11 @@ impl Driver {
             tokio::select! {
                 biased;
                 Ok(()) = stop.changed() => {}
-                answer = flight(self.sent.as_mut()) => {
+                answer = flight(self.sent.as_mut().map(|sent| &mut sent.answer)) => {
                     self.exchanged(answer, clock.monotonic());
+                }
+                answer = flight(self.asked.as_mut()) => {
+                    self.answered(answer, clock.monotonic());
                 }
                 carried = carried(self.claims.left.as_mut()) => {
                     self.carried(carried, clock.monotonic());

@@ -6,10 +6,11 @@ use plimsoll_core::store::{Claimed, Exchange, Exchanged, Outcome, Receipt};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Error, Result};
 
-use super::driver::Driver;
+use super::driver::{Driver, Flight};
 use super::patience;
 use super::running::Hold;
 use super::settle::{Settling, instead};
+use crate::answer::unanswered;
 use crate::handover::{Carried, unheard};
 
 /// How many answers travel together at most.
@@ -17,51 +18,106 @@ const SETTLES_MAX: usize = 1_000;
 /// The store did not think yet that an attempt took too long: it is told again after this.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 
+/// So many answers take a store about as long as the claim that would go with them. Where it writes
+/// several things at once, that goes beside them.
+const MANY: usize = 100;
+
+/// An exchange under way.
+pub(super) struct Sent {
+    pub(super) answer: Flight<Result<Exchanged>>,
+    /// Whether it carries the claim.
+    claims: bool,
+}
+
+/// What is to be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// Answers, and the claim if there is one, in one call.
+    Together,
+    /// The claim alone.
+    Claim,
+    /// Answers and the claim in two calls.
+    Both,
+}
+
+/// What is to be sent, given how many answers there are to send and under way (`None`: no exchange
+/// is), and whether a claim is under way beside it.
+fn next(concurrent: bool, owed: usize, sent: Option<usize>, asked: bool) -> Next {
+    match sent {
+        // Few answers wait for the claim, to go with the next one.
+        None if asked && owed < MANY => Next::Nothing,
+        None if concurrent && owed >= MANY => Next::Both,
+        None => Next::Together,
+        Some(sent) if concurrent && sent >= MANY && !asked => Next::Claim,
+        Some(_) => Next::Nothing,
+    }
+}
+
 impl Driver {
     /// Sends answers out and asks for tasks, if there is anything to send or to ask.
     pub(super) fn send(&mut self, now: Duration) {
-        if self.sent.is_some() || now < self.pause_until {
+        let store = self.parts.engine.store().clone();
+        let (drains, owed) = (self.drain.is_some(), self.desk.owes());
+        let sent = self.sent.as_ref().map(|_| self.desk.in_flight());
+        let next = next(self.concurrent, owed, sent, self.asked.is_some());
+        if next == Next::Nothing || now < self.pause_until {
             return;
         }
-        let (drains, owes) = (self.drain.is_some(), self.desk.owes());
-        let busy = drains || owes || self.claims.is_time(now);
+        let busy = drains || owed > 0 || self.claims.is_time(now);
         if self.claims.left.is_some() && !(busy && self.claims.call_back()) {
             return;
         }
         if !drains {
             self.claims.open(&self.parts, &self.desk, now);
         }
-        if self.claims.open.is_none() && !owes {
-            if !drains && !self.until_empty {
+        let claim = self.claims.send();
+        let claim = match (next, claim) {
+            (Next::Claim | Next::Both, Some(claim)) => {
+                let store = store.clone();
+                self.asked = Some(Box::pin(async move { store.claim(claim).await }));
+                None
+            }
+            (_, claim) => claim,
+        };
+        if claim.is_none() && (owed == 0 || sent.is_some()) {
+            let idle = self.claims.open.is_none() && sent.is_none();
+            if idle && !drains && !self.until_empty {
                 self.claims.leave(&self.parts, &self.desk, now);
             }
             return;
         }
-        let store = self.parts.engine.store().clone();
         let limits = store.limits();
         let most = SETTLES_MAX.min(limits.commits_max);
+        let claims = claim.is_some();
         let exchange = Exchange {
             commits: self.desk.send(most, limits.call_bytes_max),
             renew: None,
-            claim: self.claims.open.as_ref().map(|open| open.claim.clone()),
+            claim,
         };
-        self.sent = Some(Box::pin(async move { store.exchange(exchange).await }));
+        let answer = Box::pin(async move { store.exchange(exchange).await });
+        self.sent = Some(Sent { answer, claims });
     }
 
     pub(super) fn exchanged(&mut self, answer: Result<Exchanged>, now: Duration) {
-        self.sent = None;
+        let claims = self.sent.take().is_some_and(|sent| sent.claims);
         let exchanged = match answer {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 self.desk.undelivered();
-                self.claims.failed(&error);
+                if claims {
+                    self.claims.failed(&error);
+                }
                 return self.trouble(error, now);
             }
         };
         if exchanged.commits.len() != self.desk.in_flight() {
             self.desk.undelivered();
-            let wrong = "the store did not answer every commit";
-            return self.trouble(Error::Corrupt(wrong.into()), now);
+            let wrong = Error::Corrupt("the store did not answer every commit".into());
+            if claims {
+                self.claims.failed(&wrong);
+            }
+            return self.trouble(wrong, now);
         }
         let mut trouble = None;
         for (settling, answer) in (self.desk.delivered().into_iter()).zip(exchanged.commits) {
@@ -74,7 +130,8 @@ impl Driver {
                 Err(error) => self.refused(&settling, &error),
             }
         }
-        match exchanged.claimed {
+        let claimed = exchanged.claimed.unwrap_or_else(|| Err(unanswered()));
+        match claims.then_some(claimed) {
             None => {}
             Some(Ok(claimed)) => self.claimed(claimed, now),
             Some(Err(error)) => {
@@ -90,8 +147,16 @@ impl Driver {
 
     /// Somebody who submitted has carried the claim that was left.
     pub(super) fn carried(&mut self, carried: Option<Carried>, now: Duration) {
-        self.claims.carried(carried.as_ref().map(|carried| carried.sent));
-        match carried.map_or_else(|| Err(unheard()), |carried| carried.claimed) {
+        self.claims
+            .carried(carried.as_ref().map(|carried| carried.sent));
+        let answer = carried.map_or_else(|| Err(unheard()), |carried| carried.claimed);
+        self.answered(answer, now);
+    }
+
+    /// The store has answered a claim that went by itself.
+    pub(super) fn answered(&mut self, answer: Result<Claimed>, now: Duration) {
+        self.asked = None;
+        match answer {
             Ok(claimed) => {
                 self.claimed(claimed, now);
                 self.calm();
@@ -177,6 +242,34 @@ impl Driver {
         }
         if open.lease_hint {
             self.desk.renew_now(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_and_claims_go_together_unless_there_are_many() {
+        for (owed, asked) in [(0, false), (1, false), (MANY - 1, false)] {
+            assert_eq!(next(true, owed, None, asked), Next::Together);
+        }
+        assert_eq!(next(true, MANY, None, false), Next::Both);
+        assert_eq!(next(true, MANY, None, true), Next::Both);
+        assert_eq!(next(true, MANY - 1, None, true), Next::Nothing);
+        assert_eq!(next(true, 0, Some(MANY), false), Next::Claim);
+        assert_eq!(next(true, 0, Some(MANY - 1), false), Next::Nothing);
+        assert_eq!(next(true, 2 * MANY, Some(MANY), true), Next::Nothing);
+    }
+
+    #[test]
+    fn a_store_that_writes_one_thing_at_a_time_gets_one_call_at_a_time() {
+        for owed in [0, 1, MANY, 10 * MANY] {
+            assert_eq!(next(false, owed, None, false), Next::Together);
+            for sent in [0, 1, MANY, 10 * MANY] {
+                assert_eq!(next(false, owed, Some(sent), false), Next::Nothing);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod answers;
+mod apart;
 mod builder;
 mod calls;
 mod cancel;
@@ -12,12 +13,12 @@ mod context;
 mod deadline;
 mod drain;
 mod faults;
+mod handover;
 mod layers;
 mod lease;
 mod lifecycles;
 mod load;
 mod logs;
-mod quiet;
 mod refusals;
 mod registry;
 mod replies;
@@ -26,3 +27,4 @@ mod setup;
 mod signals;
 mod sweeper;
 mod troubles;
+mod unlike;

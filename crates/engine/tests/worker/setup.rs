@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::calls::Calls;
-use crate::quiet::Quiet;
+use crate::unlike::Unlike;
 
 /// How long a lease runs unless a test says otherwise.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -49,7 +49,16 @@ impl Bench {
         Self::with(FaultPlan::none(), Limits::default(), true)
     }
 
+    /// The store writes several things at once.
+    pub(crate) fn concurrent() -> Self {
+        Self::made(FaultPlan::none(), Limits::default(), false, true)
+    }
+
     pub(crate) fn with(faults: FaultPlan, limits: Limits, quiet: bool) -> Self {
+        Self::made(faults, limits, quiet, false)
+    }
+
+    fn made(faults: FaultPlan, limits: Limits, quiet: bool, concurrent: bool) -> Self {
         let clock = ManualClock::new();
         let shared = Arc::new(clock.clone());
         let namespace = Namespace::new("test").unwrap();
@@ -60,10 +69,11 @@ impl Bench {
             Arc::new(counted),
             Faults::new(faults.clone(), shared.clone()),
         );
-        let seen: Arc<dyn Store> = match quiet {
-            true => Arc::new(Quiet(Arc::new(faulty))),
-            false => Arc::new(faulty),
-        };
+        let seen = Arc::new(Unlike {
+            store: Arc::new(faulty),
+            quiet,
+            concurrent,
+        });
         let ids = Ids::seeded(1, shared.clone());
         Self {
             engine: Engine::with(seen, shared, ids),

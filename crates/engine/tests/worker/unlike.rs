@@ -1,4 +1,5 @@
-//! A store that hints at nothing: whoever works on it has to poll.
+//! A store that hints at nothing, so that whoever works on it has to poll, or that says that it writes
+//! several things at once.
 
 use std::sync::Arc;
 
@@ -11,38 +12,47 @@ use plimsoll_core::wake::{Hub, Listener};
 use plimsoll_core::{Limits, Namespace, Result, Store, Timestamp};
 
 #[derive(Debug)]
-pub(crate) struct Quiet(pub(crate) Arc<dyn Store>);
+pub(crate) struct Unlike {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) quiet: bool,
+    pub(crate) concurrent: bool,
+}
 
 macro_rules! forward {
     ($($method:ident: $parameter:ty => $answer:ty;)*) => {
         #[async_trait]
-        impl Store for Quiet {
+        impl Store for Unlike {
             fn namespace(&self) -> &Namespace {
-                self.0.namespace()
+                self.store.namespace()
             }
             fn limits(&self) -> &Limits {
-                self.0.limits()
+                self.store.limits()
             }
             fn capabilities(&self) -> Capabilities {
+                let usual = self.store.capabilities();
                 Capabilities {
-                    remote_wakeups: false,
-                    ..self.0.capabilities()
+                    remote_wakeups: usual.remote_wakeups && !self.quiet,
+                    concurrent_writes: self.concurrent,
+                    ..usual
                 }
             }
             fn wakeups(&self) -> Listener {
-                Hub::default().listen()
+                match self.quiet {
+                    true => Hub::default().listen(),
+                    false => self.store.wakeups(),
+                }
             }
             async fn indexes(&self) -> Result<Vec<Declared>> {
-                self.0.indexes().await
+                self.store.indexes().await
             }
             async fn ping(&self) -> Result<Timestamp> {
-                self.0.ping().await
+                self.store.ping().await
             }
             async fn close(&self) -> Result<()> {
-                self.0.close().await
+                self.store.close().await
             }
             $(async fn $method(&self, parameter: $parameter) -> $answer {
-                self.0.$method(parameter).await
+                self.store.$method(parameter).await
             })*
         }
     };

@@ -1,0 +1,54 @@
+//! Claims that go beside many answers, where the store writes several things at once.
+
+use plimsoll_core::decorate::Method;
+
+use crate::setup::{Bench, Gate, settle_down, start};
+
+const MANY: usize = 300;
+
+/// How many handlers have begun while the store has answers of others, and gives none.
+async fn begun(bench: &Bench) -> usize {
+    let gate = Gate::new();
+    for _ in 0..MANY {
+        bench.submit("k", "").await;
+    }
+    let handler = {
+        let gate = gate.clone();
+        move || {
+            let gate = gate.clone();
+            async move { gate.wait().await }
+        }
+    };
+    let worker = bench.worker_with(|settings| {
+        settings.concurrency = MANY;
+        settings.prefetch_max = 0;
+    });
+    let worker = start(worker.handle("k", handler));
+    while gate.arrived() < MANY {
+        settle_down().await;
+    }
+    bench.calls.hold(Method::Exchange);
+    gate.open(MANY);
+    settle_down().await;
+    for _ in 0..5 {
+        bench.submit("k", "").await;
+    }
+    settle_down().await;
+    let begun = gate.arrived();
+    bench.calls.let_go(Method::Exchange);
+    gate.open(5);
+    settle_down().await;
+    worker.stopper.drain();
+    assert_eq!(worker.end().await.completed, MANY as u64 + 5);
+    begun
+}
+
+#[tokio::test]
+async fn where_the_store_writes_several_things_at_once_claims_do_not_wait_for_answers() {
+    assert_eq!(begun(&Bench::concurrent()).await, MANY + 5);
+}
+
+#[tokio::test]
+async fn elsewhere_they_go_with_the_next_answers() {
+    assert_eq!(begun(&Bench::new()).await, MANY);
+}
