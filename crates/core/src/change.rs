@@ -48,14 +48,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// The change of a task, if it is one.
-    pub fn task(&self) -> Option<&TaskChange> {
-        match self {
-            Self::Task(task) => Some(task),
-            Self::Put(_) | Self::Removed { .. } | Self::Group { .. } => None,
-        }
-    }
-
     /// About how many bytes it takes.
     pub fn size(&self) -> usize {
         match self {

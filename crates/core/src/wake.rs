@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::change::{Change, TaskChange, TaskEvent};
+use crate::change::{Change, TaskEvent};
 use crate::task::{Lane, Status};
 
 /// How many lanes a wake-up names before it says "any".
@@ -36,27 +36,19 @@ impl Wake {
         *self == Self::default()
     }
 
-    /// What these changes are worth a look at. A task that was made runnable and claimed by them is
-    /// not.
+    /// What these changes are worth a look at.
     pub fn of(changes: &[Change]) -> Self {
         let mut wake = Self {
             history: !changes.is_empty(),
             ..Self::default()
         };
-        let is_runnable = |task: &TaskChange| task.status <= Status::Pending;
-        let runnable = (changes.iter()).any(|change| change.task().is_some_and(is_runnable));
-        let mut taken = BTreeSet::new();
-        for task in changes.iter().rev().filter_map(Change::task) {
+        for change in changes {
+            let Change::Task(task) = change else { continue };
             match (task.status, task.event) {
                 (Status::Scheduled | Status::Pending, event) => {
-                    if !taken.remove(&task.id) {
-                        wake.lanes.insert(task.lane.clone());
-                    }
+                    wake.lanes.insert(task.lane.clone());
                     // A retry may have taken the task away from its holder.
                     wake.leases |= event == TaskEvent::Retried;
-                }
-                (Status::Claimed, TaskEvent::Claimed) if runnable => {
-                    taken.insert(task.id);
                 }
                 (Status::Claimed, event) => wake.leases |= event == TaskEvent::CancelRequested,
                 (Status::Completed | Status::Failed | Status::Cancelled, _) => {}
@@ -150,49 +142,14 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
-
     use super::*;
-    use crate::clock::ManualClock;
-    use crate::ids::{Fence, Ids, Revision, TaskId};
+    use std::task::Poll;
 
     fn lane(n: usize) -> Wake {
         Wake {
             lanes: BTreeSet::from([Lane::new("q", format!("k{n}")).unwrap()]),
             ..Wake::default()
         }
-    }
-
-    fn change(task: TaskId, event: TaskEvent, status: Status) -> Change {
-        Change::Task(TaskChange {
-            id: task,
-            lane: Lane::new("q", "k").unwrap(),
-            group: None,
-            event,
-            status,
-            fence: Fence::ZERO,
-            revision: Revision::ZERO,
-        })
-    }
-
-    #[test]
-    fn what_is_runnable_in_the_end_is_hinted_at_and_nothing_else() {
-        let ids = Ids::seeded(1, Arc::new(ManualClock::new()));
-        let (one, two) = (ids.task(), ids.task());
-        let new = |task| change(task, TaskEvent::Submitted, Status::Pending);
-        let claimed = |task| change(task, TaskEvent::Claimed, Status::Claimed);
-        let released = |task| change(task, TaskEvent::Released, Status::Pending);
-        let lanes = |changes: &[Change]| Wake::of(changes).lanes.len();
-        assert_eq!(lanes(&[]), 0);
-        assert_eq!(lanes(&[new(one)]), 1);
-        assert_eq!(lanes(&[claimed(one)]), 0);
-        assert_eq!(lanes(&[new(one), claimed(one)]), 0);
-        assert_eq!(lanes(&[new(one), claimed(two)]), 1);
-        assert_eq!(lanes(&[new(one), new(two), claimed(one)]), 1);
-        assert_eq!(lanes(&[new(one), claimed(one), released(one)]), 1);
-        assert_eq!(lanes(&[released(one), claimed(one), claimed(two)]), 0);
-        let asked = change(one, TaskEvent::CancelRequested, Status::Claimed);
-        assert!(Wake::of(&[new(one), claimed(one), asked]).leases);
     }
 
     #[tokio::test]

@@ -4,39 +4,39 @@
 //! until its handler begins. A claim that was left is called back, or it is carried: never both, for
 //! it would take tasks that nobody knows of.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_core::error::{Applied, Unavailable};
-use plimsoll_core::store::{Claim, Claimed, Commit, Exchange, Pick, Receipt, Write};
+use plimsoll_core::store::{
+    Claim, Claimed, Commit, Ending, Exchange, Pick, Receipt, Settle, Write,
+};
 use plimsoll_core::task::{Due, Lane};
-use plimsoll_core::{Error, Result};
+use plimsoll_core::{Result, Store};
 use tokio::sync::oneshot;
+use tracing::{Instrument, Span};
 
 use crate::Engine;
-use crate::answer::unanswered;
+use crate::answer::{unanswered, unheard};
 use crate::spawn::Spawner;
 
 /// Where claims are left.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    left: Mutex<Left>,
+    shelf: Mutex<Shelf>,
 }
 
 #[derive(Debug, Default)]
-struct Left {
+struct Shelf {
     claims: Vec<LeftClaim>,
     /// How many have been left so far.
     count: u64,
 }
 
 /// A claim that goes with the next call.
+#[derive(Debug)]
 struct LeftClaim {
     number: u64,
     claim: Claim,
-    /// The runtime of its worker.
-    spawner: Spawner,
     reply: oneshot::Sender<Carried>,
 }
 
@@ -57,16 +57,15 @@ pub(crate) struct Ticket {
 }
 
 impl Handover {
-    /// Leaves a claim. Must be called inside a runtime.
+    /// Leaves a claim.
     pub(crate) fn leave(self: &Arc<Self>, claim: Claim) -> Ticket {
         let (reply, answer) = oneshot::channel();
-        let mut left = self.left();
-        left.count += 1;
-        let number = left.count;
-        left.claims.push(LeftClaim {
+        let mut shelf = self.shelf();
+        shelf.count += 1;
+        let number = shelf.count;
+        shelf.claims.push(LeftClaim {
             number,
             claim,
-            spawner: Spawner::current(),
             reply,
         });
         Ticket {
@@ -78,8 +77,8 @@ impl Handover {
 
     /// The claim that has been left for the longest among those that a commit may have something for.
     fn take(&self, commit: &Commit) -> Option<LeftClaim> {
-        let mut left = self.left();
-        if left.claims.is_empty() {
+        let mut shelf = self.shelf();
+        if shelf.claims.is_empty() {
             return None;
         }
         let wanted = |claim: &Claim, lane: &Lane| match &claim.pick {
@@ -91,20 +90,20 @@ impl Handover {
             _ => None,
         };
         let lanes: Vec<Lane> = commit.writes.iter().filter_map(now).collect();
-        let place = (left.claims.iter())
+        let place = (shelf.claims.iter())
             .position(|left| lanes.iter().any(|lane| wanted(&left.claim, lane)))?;
-        Some(left.claims.remove(place))
+        Some(shelf.claims.remove(place))
     }
 
     /// Takes a claim back. Whether it was still there.
     fn call_back(&self, number: u64) -> bool {
-        let mut left = self.left();
-        let place = left.claims.iter().position(|left| left.number == number);
-        place.map(|place| left.claims.remove(place)).is_some()
+        let mut shelf = self.shelf();
+        let place = shelf.claims.iter().position(|left| left.number == number);
+        place.map(|place| shelf.claims.remove(place)).is_some()
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,7 +126,8 @@ impl Drop for Ticket {
 }
 
 impl LeftClaim {
-    /// Sends it behind a commit. The call goes on if whoever submits does not wait for it.
+    /// Sends it behind a commit. The call goes on if whoever submits does not wait for it: the worker
+    /// does. It runs where the submitter does, whose answer must not depend on the worker's runtime.
     async fn carry(self, engine: &Engine, commit: Commit) -> Result<Receipt> {
         let (store, clock) = (engine.store().clone(), engine.clock().clone());
         let (receipt, received) = oneshot::channel();
@@ -137,7 +137,7 @@ impl LeftClaim {
             claim: Some(self.claim),
         };
         let reply = self.reply;
-        self.spawner.spawn(async move {
+        let call = async move {
             let sent = clock.monotonic();
             let (commit, claimed) = match store.exchange(exchange).await {
                 Ok(mut exchanged) => (
@@ -146,17 +146,28 @@ impl LeftClaim {
                 ),
                 Err(error) => (Err(error.clone()), Err(error)),
             };
-            // Either may have gone away. What a worker has claimed then comes back with its lease.
-            reply.send(Carried { sent, claimed }).ok();
+            // Whoever submits may have gone away, and so may the worker: then nobody knows of what it has
+            // claimed.
             receipt.send(commit).ok();
-        });
+            if let Err(Carried { claimed, .. }) = reply.send(Carried { sent, claimed }) {
+                give_back(store.as_ref(), claimed).await;
+            }
+        };
+        Spawner::current().spawn(call.instrument(Span::current()));
         received.await.unwrap_or_else(|_| Err(unheard()))
     }
 }
 
-impl fmt::Debug for LeftClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LeftClaim").field(&self.claim).finish()
+/// Gives tasks back that nobody will work on. What the store does not take comes back with its lease.
+async fn give_back(store: &dyn Store, claimed: Result<Claimed>) {
+    let holders = claimed.into_iter().flat_map(|claimed| claimed.tasks);
+    let releases = (holders.filter_map(|task| task.holder())).map(|holder| {
+        let how = Ending::Release { reason: None };
+        Commit::of(Write::Settle(Settle { holder, how }))
+    });
+    let releases: Vec<Commit> = releases.collect();
+    if !releases.is_empty() {
+        store.commit(releases).await;
     }
 }
 
@@ -171,12 +182,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// The call ended without an answer.
-pub(crate) fn unheard() -> Error {
-    Error::Unavailable(Unavailable {
-        applied: Applied::Unknown,
-        cause: "the runtime ended while the call was under way".into(),
-    })
 }

@@ -217,6 +217,17 @@ impl Part {
 
 async fn act(role: Role, first: bool, station: Station) -> Result<()> {
     match role {
+        Role::Submitter(to_do) if station.dice.chance(500) => {
+            // One process that submits and works: the one carries the claims of the other.
+            let reins = Arc::<Reins>::default();
+            let worker = work(station.clone(), reins.clone(), false);
+            let submits = async {
+                submit(station.clone(), to_do).await?;
+                reins.stop(false, station.engine.clock().monotonic());
+                Ok(())
+            };
+            futures::future::try_join(submits, worker).await.map(drop)
+        }
         Role::Submitter(to_do) => submit(station, to_do).await,
         Role::Worker(reins) => work(station, reins, first).await,
         Role::Sweeper => housekeeping::sweep(station).await,

@@ -51,6 +51,8 @@ pub(crate) struct Profile {
     pub(crate) skew_max: Duration,
     /// Of a thousand processes, how many merge their calls.
     pub(crate) merged: u64,
+    /// Whether the store says that it writes several things at once.
+    pub(crate) concurrent: bool,
     /// How long history is kept, if it is removed at all.
     pub(crate) history: Option<Duration>,
 }
@@ -148,6 +150,7 @@ impl Profile {
             outages: outages.collect(),
             skew_max: Duration::from_millis(rate(500, 2_000)),
             merged: dice.below(1_001),
+            concurrent: dice.chance(500),
             history: dice.chance(700).then(|| dice.millis(2_000, 60_000)),
         }
     }

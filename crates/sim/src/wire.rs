@@ -310,7 +310,10 @@ impl Store for Wire {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.world.memory.capabilities()
+        Capabilities {
+            concurrent_writes: self.world.profile.concurrent,
+            ..self.world.memory.capabilities()
+        }
     }
 
     async fn get(&self, get: Get) -> Result<Vec<Option<Record>>> {

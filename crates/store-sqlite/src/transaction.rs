@@ -70,7 +70,7 @@ struct Pending {
     /// For the entry that is being made, and about how many bytes they take.
     changes: Vec<Change>,
     bytes: usize,
-    /// What the entries of the transaction are worth a look at.
+    /// What all changes of the transaction are worth a look at.
     wake: Wake,
     counts: BTreeMap<(i64, Status), i64>,
     /// Lanes that have lost a task, perhaps their last one.
@@ -92,7 +92,6 @@ impl Pending {
                 self.at.as_micros(),
                 encode(&self.changes)?,
             ])?;
-        self.wake.absorb(&Wake::of(&self.changes));
         self.changes.clear();
         self.bytes = 0;
         Ok(())
@@ -327,6 +326,7 @@ impl<'a> Transaction<'a> {
         let connection = self.connection;
         let pending = self.pending(ns, now)?;
         pending.at = pending.at.max(now);
+        pending.wake.absorb(&Wake::of(&changes));
         pending.bytes += changes.iter().map(Change::size).sum::<usize>();
         pending.changes.extend(changes);
         let position = pending.position.next();

@@ -35,12 +35,12 @@ mod store;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::store::{Exchange, Exchanged};
 use plimsoll_core::{Error, Result, Store};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::group::{Call, Group, Room, Verb, send};
+use crate::answer::unheard;
 use crate::spawn::Spawner;
 
 /// Puts group commit in front of a store. Must be called inside a runtime: what is merged is sent
@@ -136,12 +136,7 @@ impl GroupCommit {
             return send(self.shared.store.as_ref(), call.verb, call.exchange, 1).await;
         }
         // Every call with a place is answered, unless the task that sends it ends early.
-        answer.await.unwrap_or_else(|_| {
-            Err(Error::Unavailable(Unavailable {
-                applied: Applied::Unknown,
-                cause: "group commit ended while the call was under way".into(),
-            }))
-        })
+        answer.await.unwrap_or_else(|_| Err(unheard()))
     }
 
     /// Gives a call a place in a group, or hands it back to go by itself.

@@ -13,7 +13,7 @@ use crate::handover::Ticket;
 
 /// A claim that goes with the next task that somebody in this process submits.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct LeftClaim {
     open: Open,
     pub(super) ticket: Ticket,
 }
@@ -61,7 +61,7 @@ pub(super) struct Claims {
     short: usize,
     pub(super) open: Option<Open>,
     /// One that is made when nothing is to be had, and not sent.
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<LeftClaim>,
 }
 
 impl Claims {
@@ -111,14 +111,14 @@ impl Claims {
         {
             let ticket = parts.engine.handover().leave(claim.clone());
             let open = Open::new(claim, now);
-            self.left = Some(Left { open, ticket });
+            self.left = Some(LeftClaim { open, ticket });
         }
     }
 
     /// Calls the claim that was left back. `false`: it is under way.
     pub(super) fn call_back(&mut self) -> bool {
-        let called = |left: &mut Left| left.ticket.call_back();
-        self.left.take_if(called).is_some() || self.left.is_none()
+        let called = |left: &mut LeftClaim| left.ticket.call_back();
+        self.left.take_if(called).is_some()
     }
 
     /// The claim that was left was sent: from now on it is like any other.
@@ -213,6 +213,7 @@ impl Claims {
         };
         self.turn = self.turn.wrapping_add(1);
         if claimed.tasks.len() >= asked || open.woken {
+            self.hungry = true;
             self.short = 0;
             return Some(open);
         }

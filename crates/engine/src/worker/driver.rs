@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::attempt::attempt;
 use super::builder::Backoff;
-use super::claims::{Claims, Left};
+use super::claims::{Claims, LeftClaim};
 use super::context::{Cause, Context, Signal};
 use super::desk::Desk;
 use super::discover::Discovery;
@@ -73,10 +73,10 @@ pub(super) struct Driver {
     /// arrives after its own repetition was answered would take tasks that nobody knows of.
     pub(super) sent: Option<Sent>,
     /// The claim under way beside it.
-    pub(super) asked: Option<Flight<Result<Claimed>>>,
+    pub(super) beside: Option<Flight<Result<Claimed>>>,
     pub(super) renewing: Option<Renewing>,
-    /// Whether the store writes several things at once.
-    pub(super) concurrent: bool,
+    /// From how many answers on claims go beside them, if they do.
+    pub(super) many: Option<usize>,
     /// Whether somebody asked to stop a task since the last renewal was sent.
     pub(super) lease_hint: bool,
     /// No exchange is sent before this, because the store is away.
@@ -95,14 +95,15 @@ impl Driver {
         Self {
             discovery: rest.map(|(_, queues)| Discovery::new(queues.clone(), &parts.lanes)),
             at_work: AtWork::new(parts.engine.telemetry().clone(), &parts.id.name),
-            concurrent: parts.engine.store().capabilities().concurrent_writes,
+            many: (parts.engine.store().capabilities().concurrent_writes)
+                .then_some(parts.settings.many_answers),
             parts,
             failures: Quota::default(),
             desk: Desk::default(),
             handlers: JoinSet::new(),
             claims: Claims::new(),
             sent: None,
-            asked: None,
+            beside: None,
             renewing: None,
             lease_hint: false,
             pause_until: Duration::ZERO,
@@ -151,8 +152,8 @@ impl Driver {
                 answer = flight(self.sent.as_mut().map(|sent| &mut sent.answer)) => {
                     self.exchanged(answer, clock.monotonic());
                 }
-                answer = flight(self.asked.as_mut()) => {
-                    self.answered(answer, clock.monotonic());
+                answer = flight(self.beside.as_mut()) => {
+                    self.claimed_beside(answer, clock.monotonic());
                 }
                 carried = carried(self.claims.left.as_mut()) => {
                     self.carried(carried, clock.monotonic());
@@ -339,7 +340,8 @@ impl Driver {
     /// Counts what is left, which is nothing unless the store is away or a handler never yields.
     fn close(self) -> Result<Summary> {
         let stats = &self.parts.stats;
-        for _ in 0..self.desk.owed() + usize::from(self.claims.open.is_some()) {
+        let asks = self.claims.open.is_some() || self.claims.left.is_some();
+        for _ in 0..self.desk.owed() + usize::from(asks) {
             stats.count(|counters| &counters.unsettled);
         }
         for _ in &self.desk.running {
@@ -367,7 +369,7 @@ async fn flight<T>(under_way: Option<&mut Flight<T>>) -> T {
 }
 
 /// Waits until the claim that was left, if there is one, was carried.
-async fn carried(left: Option<&mut Left>) -> Option<Carried> {
+async fn carried(left: Option<&mut LeftClaim>) -> Option<Carried> {
     match left {
         Some(left) => left.ticket.carried().await,
         None => std::future::pending().await,

@@ -10,17 +10,13 @@ use super::driver::{Driver, Flight};
 use super::patience;
 use super::running::Hold;
 use super::settle::{Settling, instead};
-use crate::answer::unanswered;
-use crate::handover::{Carried, unheard};
+use crate::answer::{unanswered, unheard};
+use crate::handover::Carried;
 
 /// How many answers travel together at most.
 const SETTLES_MAX: usize = 1_000;
 /// The store did not think yet that an attempt took too long: it is told again after this.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
-
-/// So many answers take a store about as long as the claim that would go with them. Where it writes
-/// several things at once, that goes beside them.
-const MANY: usize = 100;
 
 /// An exchange under way.
 pub(super) struct Sent {
@@ -31,7 +27,7 @@ pub(super) struct Sent {
 
 /// What is to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum Outgoing {
     Nothing,
     /// Answers, and the claim if there is one, in one call.
     Together,
@@ -41,16 +37,17 @@ enum Next {
     Both,
 }
 
-/// What is to be sent, given how many answers there are to send and under way (`None`: no exchange
-/// is), and whether a claim is under way beside it.
-fn next(concurrent: bool, owed: usize, sent: Option<usize>, asked: bool) -> Next {
+/// What is to be sent, given from how many answers on claims go beside them, if they do; how many there
+/// are to send and under way (`None`: no exchange is); and whether a claim is under way beside it.
+fn outgoing(many: Option<usize>, owed: usize, sent: Option<usize>, asks: bool) -> Outgoing {
+    let are_many = |answers| many.is_some_and(|many| answers >= many);
     match sent {
         // Few answers wait for the claim, to go with the next one.
-        None if asked && owed < MANY => Next::Nothing,
-        None if concurrent && owed >= MANY => Next::Both,
-        None => Next::Together,
-        Some(sent) if concurrent && sent >= MANY && !asked => Next::Claim,
-        Some(_) => Next::Nothing,
+        None if asks && !are_many(owed) => Outgoing::Nothing,
+        None if are_many(owed) => Outgoing::Both,
+        None => Outgoing::Together,
+        Some(sent) if are_many(sent) && !asks => Outgoing::Claim,
+        Some(_) => Outgoing::Nothing,
     }
 }
 
@@ -60,28 +57,32 @@ impl Driver {
         let store = self.parts.engine.store().clone();
         let (drains, owed) = (self.drain.is_some(), self.desk.owes());
         let sent = self.sent.as_ref().map(|_| self.desk.in_flight());
-        let next = next(self.concurrent, owed, sent, self.asked.is_some());
-        if next == Next::Nothing || now < self.pause_until {
+        let outgoing = outgoing(self.many, owed, sent, self.beside.is_some());
+        if outgoing == Outgoing::Nothing || now < self.pause_until {
             return;
         }
-        let busy = drains || owed > 0 || self.claims.is_time(now);
-        if self.claims.left.is_some() && !(busy && self.claims.call_back()) {
-            return;
+        if self.claims.left.is_some() {
+            let busy = drains || owed > 0 || self.claims.is_time(now);
+            // One that somebody carries is a claim under way. Answers do not wait for it.
+            if !busy || !(self.claims.call_back() || owed > 0) {
+                return;
+            }
         }
-        if !drains {
+        if !drains && self.claims.left.is_none() {
             self.claims.open(&self.parts, &self.desk, now);
         }
         let claim = self.claims.send();
-        let claim = match (next, claim) {
-            (Next::Claim | Next::Both, Some(claim)) => {
+        let claim = match (outgoing, claim) {
+            (Outgoing::Claim | Outgoing::Both, Some(claim)) => {
                 let store = store.clone();
-                self.asked = Some(Box::pin(async move { store.claim(claim).await }));
+                self.beside = Some(Box::pin(async move { store.claim(claim).await }));
                 None
             }
             (_, claim) => claim,
         };
         if claim.is_none() && (owed == 0 || sent.is_some()) {
-            let idle = self.claims.open.is_none() && sent.is_none();
+            // A worker whose handlers run may be held up by one of them.
+            let idle = sent.is_none() && self.claims.is_done() && self.desk.is_clear();
             if idle && !drains && !self.until_empty {
                 self.claims.leave(&self.parts, &self.desk, now);
             }
@@ -149,18 +150,22 @@ impl Driver {
     pub(super) fn carried(&mut self, carried: Option<Carried>, now: Duration) {
         self.claims
             .carried(carried.as_ref().map(|carried| carried.sent));
-        let answer = carried.map_or_else(|| Err(unheard()), |carried| carried.claimed);
-        self.answered(answer, now);
+        match carried.map_or_else(|| Err(unheard()), |carried| carried.claimed) {
+            Ok(claimed) => self.claimed(claimed, now),
+            // That may have been for what was submitted. If it was not, the worker will see by itself.
+            Err(error) => {
+                self.claims.wake();
+                self.claims.failed(&error);
+            }
+        }
     }
 
-    /// The store has answered a claim that went by itself.
-    pub(super) fn answered(&mut self, answer: Result<Claimed>, now: Duration) {
-        self.asked = None;
+    /// The store has answered the claim that went beside an exchange. Whether it is in trouble with
+    /// exchanges is for them to say.
+    pub(super) fn claimed_beside(&mut self, answer: Result<Claimed>, now: Duration) {
+        self.beside = None;
         match answer {
-            Ok(claimed) => {
-                self.claimed(claimed, now);
-                self.calm();
-            }
+            Ok(claimed) => self.claimed(claimed, now),
             Err(error) => {
                 self.claims.failed(&error);
                 self.trouble(error, now);
@@ -250,25 +255,28 @@ impl Driver {
 mod tests {
     use super::*;
 
+    const MANY: usize = 100;
+
     #[test]
     fn answers_and_claims_go_together_unless_there_are_many() {
-        for (owed, asked) in [(0, false), (1, false), (MANY - 1, false)] {
-            assert_eq!(next(true, owed, None, asked), Next::Together);
+        let outgoing = |owed, sent, asks| outgoing(Some(MANY), owed, sent, asks);
+        for owed in [0, 1, MANY - 1] {
+            assert_eq!(outgoing(owed, None, false), Outgoing::Together);
+            assert_eq!(outgoing(owed, None, true), Outgoing::Nothing);
         }
-        assert_eq!(next(true, MANY, None, false), Next::Both);
-        assert_eq!(next(true, MANY, None, true), Next::Both);
-        assert_eq!(next(true, MANY - 1, None, true), Next::Nothing);
-        assert_eq!(next(true, 0, Some(MANY), false), Next::Claim);
-        assert_eq!(next(true, 0, Some(MANY - 1), false), Next::Nothing);
-        assert_eq!(next(true, 2 * MANY, Some(MANY), true), Next::Nothing);
+        assert_eq!(outgoing(MANY, None, false), Outgoing::Both);
+        assert_eq!(outgoing(MANY, None, true), Outgoing::Both);
+        assert_eq!(outgoing(0, Some(MANY), false), Outgoing::Claim);
+        assert_eq!(outgoing(0, Some(MANY - 1), false), Outgoing::Nothing);
+        assert_eq!(outgoing(2 * MANY, Some(MANY), true), Outgoing::Nothing);
     }
 
     #[test]
     fn a_store_that_writes_one_thing_at_a_time_gets_one_call_at_a_time() {
         for owed in [0, 1, MANY, 10 * MANY] {
-            assert_eq!(next(false, owed, None, false), Next::Together);
+            assert_eq!(outgoing(None, owed, None, false), Outgoing::Together);
             for sent in [0, 1, MANY, 10 * MANY] {
-                assert_eq!(next(false, owed, Some(sent), false), Next::Nothing);
+                assert_eq!(outgoing(None, owed, Some(sent), false), Outgoing::Nothing);
             }
         }
     }

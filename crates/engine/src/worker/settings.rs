@@ -16,6 +16,9 @@ pub struct Settings {
     /// How many tasks may be claimed ahead of their start, at most. A worker whose handlers are slow
     /// claims none ahead, so that others can have them.
     pub prefetch_max: usize,
+    /// So many answers take the store about as long as the claim that would go with them: where it
+    /// writes several things at once, that goes beside them. At least one.
+    pub many_answers: usize,
     /// How long a lease runs. It is renewed three times in that time.
     pub lease: Duration,
     /// How often to look for tasks when nothing hints at any. Where the store tells what others
@@ -37,7 +40,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             concurrency: 16,
-            prefetch_max: 512,
+            prefetch_max: 1_000,
+            many_answers: 100,
             lease: Duration::from_secs(30),
             poll: Duration::from_secs(1),
             cancel_grace: Duration::from_secs(30),

@@ -4,7 +4,7 @@ use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::task::Status;
 use plimsoll_engine::Tasks;
 
-use crate::setup::{Bench, Gate, Started, millis, secs, settle_down, spawn, start};
+use crate::setup::{Bench, Gate, LEASE, Started, millis, secs, settle_down, spawn, start};
 
 /// A worker that has found nothing, whose handler waits at the gate.
 async fn idle(bench: &Bench, gate: &Gate) -> Started {
@@ -77,14 +77,82 @@ async fn the_lease_counts_from_when_the_claim_was_sent() {
     let (bench, gate) = (Bench::without_hints(), Gate::new());
     let worker = idle(&bench, &gate).await;
     // Longer than a lease.
-    bench.pass_in(secs(60), secs(1)).await;
+    bench.pass_in(2 * LEASE, secs(1)).await;
     let id = tasks(&bench).submit(bench.task("k", "")).await.unwrap().id;
     bench.pass(secs(1)).await;
     assert_eq!(gate.arrived(), 1);
+    // It is as good as new.
+    assert_eq!(bench.calls.of(Method::Renew), 0);
     assert_eq!(worker.summary().cut, 0);
     gate.open(1);
     bench.pass(millis(10)).await;
     assert_eq!(bench.get(id).await.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn what_is_heard_late_is_not_trusted_for_longer() {
+    let (bench, gate) = (Bench::without_hints(), Gate::new());
+    let _worker = idle(&bench, &gate).await;
+    bench.calls.hold(Method::Exchange);
+    bench.calls.hold(Method::Renew);
+    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
+    let _submitter = spawn(async move { tasks.submit(task).await });
+    bench.pass_in(LEASE, secs(1)).await;
+    bench.calls.let_go(Method::Exchange);
+    bench.pass(millis(10)).await;
+    assert_eq!(gate.arrived(), 0);
+}
+
+#[tokio::test]
+async fn what_was_carried_for_a_worker_that_is_gone_comes_back_at_once() {
+    let (bench, gate) = (Bench::without_hints(), Gate::new());
+    let worker = idle(&bench, &gate).await;
+    bench.calls.hold(Method::Exchange);
+    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
+    let submitter = spawn(async move { tasks.submit(task).await });
+    settle_down().await;
+    worker.work.abort();
+    settle_down().await;
+    bench.calls.let_go(Method::Exchange);
+    let id = submitter.await.unwrap().unwrap().id;
+    settle_down().await;
+    let task = bench.get(id).await;
+    assert_eq!((task.status, task.failures), (Status::Pending, 0));
+}
+
+#[tokio::test]
+async fn a_worker_whose_handlers_run_leaves_no_claim() {
+    let (bench, gate) = (Bench::without_hints(), Gate::new());
+    let _worker = idle(&bench, &gate).await;
+    for _ in 0..2 {
+        tasks(&bench).submit(bench.task("k", "")).await.unwrap();
+        settle_down().await;
+    }
+    assert_eq!(calls(&bench), [1, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_full_claim_is_followed_by_another() {
+    let (bench, gate) = (Bench::without_hints(), Gate::new());
+    let waits = gate.clone();
+    let worker = bench.worker_with(|settings| {
+        settings.poll = secs(1_000);
+        settings.concurrency = 1;
+        settings.prefetch_max = 0;
+    });
+    let _worker = start(worker.handle("k", move || {
+        let gate = waits.clone();
+        async move { gate.wait().await }
+    }));
+    bench.pass(secs(1)).await;
+    // Nobody hints at the first.
+    bench.submit("k", "").await;
+    tasks(&bench).submit(bench.task("k", "")).await.unwrap();
+    settle_down().await;
+    assert_eq!(gate.arrived(), 1);
+    gate.open(1);
+    bench.pass(millis(10)).await;
+    assert_eq!(gate.arrived(), 2);
 }
 
 #[tokio::test]

@@ -86,6 +86,7 @@ pub(crate) async fn work(station: Station, reins: Arc<Reins>, first: bool) -> Re
         .settings(|settings| {
             settings.concurrency = usize::try_from(dice.range(1, 6)).unwrap_or(1);
             settings.prefetch_max = *dice.pick(&[0, 3, 512]);
+            settings.many_answers = *dice.pick(&[1, 2, 100]);
             settings.lease = lease;
             settings.poll = dice.millis(200, 2_000);
             settings.cancel_grace = dice.millis(0, 5_000);
