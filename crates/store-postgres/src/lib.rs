@@ -44,6 +44,7 @@ mod record_row;
 mod renew;
 mod roles;
 mod schema;
+mod server;
 mod session;
 mod spawn;
 mod store;

@@ -36,6 +36,7 @@ impl Server {
         let ids = Ids::random(Arc::new(SystemClock::new()));
         let mut config = Config::new(&url).expect("a URL");
         config.schema = format!("order {}", ids.task());
+        config.unsafe_durability = true;
         config.lock_timeout = Duration::from_secs(20);
         config.server.application_name(&config.schema);
         migrate(&config).await.expect("a schema");

@@ -29,7 +29,7 @@ impl Doctor {
         let mut known = vec![
             schema(health.schema_version),
             version(health.server_version),
-            durable(&health),
+            durable(&health, url.unsafe_durability),
             pooler(&health, url),
             connections(health.connections, health.connections_max),
             transactions(&health),
@@ -86,8 +86,9 @@ fn version(number: u32) -> Check {
     Check::new("server", verdict, found).advise("PostgreSQL 15 or newer is needed.")
 }
 
-/// Whether a write that was acknowledged survives the server's machine.
-fn durable(health: &Health) -> Check {
+/// Whether a write that was acknowledged survives the server's machine. Our own transactions commit
+/// synchronously, whatever the role says; those in which others submit do as they like.
+fn durable(health: &Health, accepted: bool) -> Check {
     let late = health.synchronous_commit == "off";
     let off = [
         (!health.fsync, "fsync"),
@@ -96,9 +97,12 @@ fn durable(health: &Health) -> Check {
     ];
     let off = off.iter().filter(|(is_off, _)| *is_off);
     let off = off.map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    match off.as_str() {
-        "" => Check::new("durability", Verdict::Ok, "every write is on disk"),
-        off => Check::new("durability", Verdict::Warning, format!("{off}: off"))
+    let refused = !accepted && !(health.fsync && health.full_page_writes);
+    match (off.as_str(), refused) {
+        ("", _) => Check::new("durability", Verdict::Ok, "every write is on disk"),
+        (off, true) => Check::new("durability", Verdict::Problem, format!("{off}: off"))
+            .advise("Switch it on, or accept with unsafe_durability=accept in the URL that writes may be lost with the machine."),
+        (off, false) => Check::new("durability", Verdict::Warning, format!("{off}: off"))
             .advise("Fine for tests. Otherwise switch it on: the last writes, or all, may be lost with the machine."),
     }
 }
@@ -206,24 +210,32 @@ mod tests {
 
     #[test]
     fn whatever_may_lose_writes_is_named() {
-        assert_eq!(durable(&sound()).verdict, Ok);
+        assert_eq!(durable(&sound(), false).verdict, Ok);
         for commit in ["local", "remote_write", "remote_apply"] {
             let health = Health {
                 synchronous_commit: commit.into(),
                 ..sound()
             };
-            assert_eq!(durable(&health).verdict, Ok, "{commit}");
+            assert_eq!(durable(&health, false).verdict, Ok, "{commit}");
         }
+        // Programs see to that for themselves.
+        let late = Health {
+            synchronous_commit: "off".into(),
+            ..sound()
+        };
+        assert_eq!(durable(&late, false).verdict, Warning);
         let weak = Health {
             fsync: false,
             synchronous_commit: "off".into(),
             full_page_writes: false,
             ..sound()
         };
-        let weak = durable(&weak);
         let found = "fsync, synchronous_commit, full_page_writes: off";
-        assert_eq!((weak.verdict, weak.found.as_str()), (Warning, found));
-        assert!(weak.advice.is_some());
+        for (accepted, verdict) in [(true, Warning), (false, Problem)] {
+            let weak = durable(&weak, accepted);
+            assert_eq!((weak.verdict, weak.found.as_str()), (verdict, found));
+            assert!(weak.advice.is_some());
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl World {
         let mut config = Config {
             call_timeout: CALL_TIMEOUT,
             lock_timeout: LOCK_TIMEOUT,
+            unsafe_durability: true,
             ..Config::new(url).expect("a URL")
         };
         config.server.application_name(&name);
