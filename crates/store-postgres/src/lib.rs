@@ -57,6 +57,7 @@ pub use config::Config;
 pub use health::{Health, OpenTransaction, health};
 pub use roles::grant;
 pub use schema::{SCHEMA_VERSION, grants_sql, migrate, migration_sql, viewer_sql};
+pub use server::SERVER_VERSION_MIN;
 pub use store::{Postgres, PostgresStore};
 pub use tls::Tls;
 pub use tokio_postgres;

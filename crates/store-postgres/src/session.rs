@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, pending, poll_fn, select, try_join};
+use futures::future::{Either, join, join_all, pending, poll_fn, select};
 use futures::{FutureExt, TryFutureExt};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
@@ -134,7 +134,7 @@ pub(crate) static REVISIONS: Sql = Sql {
 };
 
 impl Session {
-    /// Connects to a server that keeps what it acknowledges.
+    /// Connects to a server that is new enough and keeps what it acknowledges.
     pub(crate) async fn connect(config: &Config) -> Answer<Self> {
         let session = Self::connect_to_any(config).await?;
         session.server.check(config.unsafe_durability)?;
@@ -170,9 +170,15 @@ impl Session {
             Ok(())
         };
         let look = client.query_typed(server::LOOK, &[]);
-        let ((), found) = try_join(set, look).await.map_err(unreachable)?;
-        let server = found.first().map(Server::read).transpose()?;
+        let (set, found) = join(set, look).await;
+        let server = found.map_err(unreachable)?;
+        let server = server.first().map(Server::read).transpose()?;
         let server = server.ok_or_else(|| Fault::Corrupt("a server without settings".into()))?;
+        // One that is too old may not know all of our settings.
+        if let Err(error) = set {
+            server.check_version()?;
+            return Err(unreachable(error));
+        }
         Ok(Self {
             client,
             give_up: Some(give_up),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::postgres::{Health, SCHEMA_VERSION, health};
+use plimsoll::postgres::{Health, SCHEMA_VERSION, SERVER_VERSION_MIN, health};
 use plimsoll::{Error, PostgresUrl};
 
 use super::judge::{Check, Verdict};
@@ -12,8 +12,6 @@ use crate::exit::{CliError, Outcome};
 use crate::table::grouped;
 use crate::text::{bytes, clean, rough};
 
-/// The oldest server that this works with.
-const SERVER_MIN: u32 = 150_000;
 /// A transaction that is open for longer keeps many dead rows from being removed.
 const OPEN_WARNING: Duration = Duration::from_secs(5 * 60);
 const OPEN_PROBLEM: Duration = Duration::from_secs(60 * 60);
@@ -78,7 +76,7 @@ fn schema(found: u32) -> Check {
 }
 
 fn version(number: u32) -> Check {
-    let verdict = match number < SERVER_MIN {
+    let verdict = match number < SERVER_VERSION_MIN {
         true => Verdict::Problem,
         false => Verdict::Ok,
     };
