@@ -95,12 +95,12 @@ fn durable(health: &Health, accepted: bool) -> Check {
     ];
     let off = off.iter().filter(|(is_off, _)| *is_off);
     let off = off.map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    let refused = !accepted && !(health.fsync && health.full_page_writes);
-    match (off.as_str(), refused) {
+    let opens = accepted || (health.fsync && health.full_page_writes);
+    match (off.as_str(), opens) {
         ("", _) => Check::new("durability", Verdict::Ok, "every write is on disk"),
-        (off, true) => Check::new("durability", Verdict::Problem, format!("{off}: off"))
+        (off, false) => Check::new("durability", Verdict::Problem, format!("{off}: off"))
             .advise("Switch it on, or accept with unsafe_durability=accept in the URL that writes may be lost with the machine."),
-        (off, false) => Check::new("durability", Verdict::Warning, format!("{off}: off"))
+        (off, true) => Check::new("durability", Verdict::Warning, format!("{off}: off"))
             .advise("Fine for tests. Otherwise switch it on: the last writes, or all, may be lost with the machine."),
     }
 }
