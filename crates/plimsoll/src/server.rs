@@ -63,6 +63,7 @@ impl PostgresUrl {
         }
         config.call_timeout = self.call_timeout.unwrap_or(config.call_timeout);
         (config.listen, config.prepare) = (self.listen, self.prepare);
+        config.unsafe_durability = self.unsafe_durability;
         Ok(config)
     }
 }

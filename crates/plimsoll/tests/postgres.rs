@@ -30,7 +30,8 @@ impl Schema {
 
     fn url(&self, more: &str) -> String {
         let joint = if self.server.contains('?') { '&' } else { '?' };
-        format!("{}{joint}schema={}{more}", self.server, self.name)
+        let options = format!("schema={}&unsafe_durability=accept{more}", self.name);
+        format!("{}{joint}{options}", self.server)
     }
 
     async fn sql(&self, sql: &str) -> Vec<String> {

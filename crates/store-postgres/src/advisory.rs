@@ -18,8 +18,11 @@ const TAKE: &str = "SELECT pg_advisory_xact_lock($1)";
 const TRY: &str = "SELECT pg_try_advisory_xact_lock($1)";
 /// Fails in a transaction that has failed. To commit such a one is no error, but rolls it back.
 const CHECK: &str = "SELECT 1";
-/// A server that waits for the lock notices when its client is gone.
-const NOTICE_GONE: &str = "SET LOCAL client_connection_check_interval = 1000";
+/// A server that waits for the lock notices when its client is gone. What the work writes is on disk
+/// when it is answered, unless the work itself says otherwise.
+const SET: &str = "SET LOCAL client_connection_check_interval = 1000; \
+                   SELECT set_config('synchronous_commit', 'on', true) \
+                   WHERE current_setting('synchronous_commit') = 'off'";
 
 impl PostgresStore {
     /// Does something while nobody else does so with the same key and namespace, in any process.
@@ -82,10 +85,7 @@ impl PostgresStore {
         let client = session.lend();
         let mut waiting = Waiting(Some((client.cancel_token(), guests.tls().clone())));
         let transaction = client.transaction().await.map_err(refused)?;
-        transaction
-            .batch_execute(NOTICE_GONE)
-            .await
-            .map_err(refused)?;
+        transaction.batch_execute(SET).await.map_err(refused)?;
         let found = transaction.query_typed(take, &[(&lock, Type::INT8)]).await;
         let found = found.map_err(refused)?;
         waiting.0 = None;

@@ -35,6 +35,9 @@ pub struct Config {
     /// Whether statements are prepared once for each connection. Poolers that hand connections on
     /// after each transaction may not allow it.
     pub prepare: bool,
+    /// Whether to work with a server that may lose what it has acknowledged when its machine fails,
+    /// because `fsync` or `full_page_writes` is off there. It is refused otherwise.
+    pub unsafe_durability: bool,
     /// How long to wait for rows that another transaction has locked.
     pub lock_timeout: Duration,
     /// How long a step of a call may take before the connection is given up.
@@ -104,9 +107,22 @@ impl Config {
             guests: 4,
             listen: true,
             prepare: true,
+            unsafe_durability: false,
             lock_timeout: Duration::from_secs(2),
             call_timeout: Duration::from_secs(30),
         })
+    }
+
+    /// The server of the tests, which keeps nothing when its machine fails.
+    #[cfg(test)]
+    #[allow(clippy::expect_used)]
+    pub(crate) fn of_tests() -> Self {
+        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+        let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+        Self {
+            unsafe_durability: true,
+            ..Self::new(&url).expect("a URL")
+        }
     }
 
     /// How long it may take until a connection is of use.

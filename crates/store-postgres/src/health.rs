@@ -75,7 +75,7 @@ async fn look(config: &Config) -> Answer<Health> {
         prepare: false,
         ..config.clone()
     };
-    let mut session = Session::connect(&config).await?;
+    let mut session = Session::connect_to_any(&config).await?;
     let schema_version = version(&mut session, &config).await?;
     let is_pooled = is_pooled(&mut session, &config).await?;
     let found = session.run(&[(&HEALTH).into()]).await?;
@@ -87,7 +87,7 @@ async fn look(config: &Config) -> Answer<Health> {
 async fn is_pooled(session: &mut Session, config: &Config) -> Answer<bool> {
     let ask = [Call::from(&BACKEND)];
     let before: i32 = column(&session.run(&ask).await?[0][0], 0)?;
-    let mut other = Session::connect(config).await?;
+    let mut other = Session::connect_to_any(config).await?;
     other.run(&[(&BEGIN).into(), (&BACKEND).into()]).await?;
     let after: i32 = column(&session.run(&ask).await?[0][0], 0)?;
     other.roll_back().await;

@@ -255,14 +255,20 @@ async fn run<A: Audience>(shared: Arc<Shared>, audience: Weak<A>) {
         shared.backend.store(0, Ordering::Relaxed);
         shared.unsent();
         shared.tried.send_replace(true);
-        pause = match connected {
-            true => RECONNECT_FIRST,
-            false => (pause * 2).min(RECONNECT_MOST),
-        };
+        pause = pause_after(pause, connected);
         shared.sleep_while_open(pause).await;
         if shared.is_closed() {
             return;
         }
+    }
+}
+
+/// How long to wait before the next try to connect: after a connection that broke not for long,
+/// after a try that failed longer than before. What ends in between is noticed after this at most.
+fn pause_after(pause: Duration, connected: bool) -> Duration {
+    match connected {
+        true => RECONNECT_FIRST,
+        false => (pause * 2).min(RECONNECT_MOST),
     }
 }
 
@@ -340,4 +346,28 @@ async fn send(shared: &Shared, client: &Client, notices: Vec<String>) -> Answer<
     let params: [(&(dyn ToSql + Sync), Type); 2] =
         [(channel, Type::TEXT), (&notices, Type::TEXT_ARRAY)];
     Ok(client.query_typed(SEND, &params).await.map(drop)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How soon all is well after the cause of a fault has ended.
+    const WELL_WITHIN: Duration = Duration::from_secs(5);
+
+    /// The next try after the cause has ended succeeds, so one pause is all that is left of it.
+    #[test]
+    fn no_pause_leaves_too_little_of_the_time_to_be_well_again() {
+        // Whichever of twelve tries connect.
+        for connects in 0..1_u32 << 12 {
+            let mut pause = RECONNECT_FIRST;
+            for n in 0..12 {
+                let (before, connected) = (pause, connects >> n & 1 == 1);
+                pause = pause_after(pause, connected);
+                assert!(pause >= RECONNECT_FIRST && pause <= WELL_WITHIN / 2);
+                assert!(connected || pause > before || pause == RECONNECT_MOST);
+                assert!(!connected || pause == RECONNECT_FIRST);
+            }
+        }
+    }
 }

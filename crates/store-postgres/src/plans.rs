@@ -242,11 +242,9 @@ const DROP: &str = "DROP SCHEMA IF EXISTS plimsoll_plans CASCADE";
 
 /// Tables without rows, in a schema that nobody else uses.
 async fn empty_schema() -> Config {
-    let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
-    let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
     let config = Config {
         schema: "plimsoll_plans".into(),
-        ..Config::new(&url).expect("a URL")
+        ..Config::of_tests()
     };
     let mut session = Session::connect(&config).await.expect("a session");
     session.execute(DROP).await.expect("a clean start");

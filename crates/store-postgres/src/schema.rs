@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use crate::codec::column;
 use crate::config::Config;
 use crate::error::Answer;
+use crate::server::Server;
 use crate::session::{Call, Session, Sql, params, quoted, with_schema};
 
 /// The migrations, the first one first.
@@ -120,14 +121,14 @@ fn sound(schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a schema that is not the one this program works with.
-pub(crate) async fn check(config: &Config) -> Result<()> {
+/// Refuses a schema that is not the one this program works with. Answers what the server is like.
+pub(crate) async fn check(config: &Config) -> Result<Server> {
     sound(&config.schema)?;
     let mut session = connect(config).await?;
     let found = version(&mut session, config).await;
     let found = found.map_err(|fault| fault.into_error(Applied::No))?;
     match found {
-        SCHEMA_VERSION => Ok(()),
+        SCHEMA_VERSION => Ok(session.server()),
         0..SCHEMA_VERSION => Err(Error::Unavailable(Unavailable {
             applied: Applied::No,
             cause: format!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, pending, poll_fn, select};
+use futures::future::{Either, join, join_all, pending, poll_fn, select};
 use futures::{FutureExt, TryFutureExt};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
@@ -18,6 +18,7 @@ use crate::codec::{column, unsigned};
 use crate::config::Config;
 use crate::connect::{connect, unreachable};
 use crate::error::{Answer, Fault};
+use crate::server::{self, Server};
 use crate::spawn::spawn;
 
 /// A statement, with the types of its parameters. It names the schema `plimsoll`, whatever that is
@@ -40,10 +41,12 @@ static ROLLBACK: Sql = Sql {
     text: "ROLLBACK",
     types: &[],
 };
-/// Settings for the rest of a transaction.
-static SET_LOCAL: Sql = Sql {
-    text: "SELECT set_config(name, value, true) FROM unnest($1, $2) setting(name, value)",
-    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+/// Settings for the rest of a transaction, or of the session. One without a value stays as it is,
+/// but is not off: also if somebody switches it off later on.
+static SET: Sql = Sql {
+    text: "SELECT set_config(name, coalesce(value, nullif(current_setting(name), 'off'), 'on'), $3) \
+           FROM unnest($1, $2) setting(name, value)",
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL],
 };
 
 /// A value for a parameter.
@@ -99,7 +102,8 @@ pub(crate) struct Session {
     schema: Arc<str>,
     prepare: bool,
     /// What every transaction has to set, where the connection does not keep it.
-    settings: Vec<(&'static str, String)>,
+    settings: Settings,
+    server: Server,
     call_timeout: Duration,
     /// Whether a transaction may be open.
     open: bool,
@@ -130,7 +134,15 @@ pub(crate) static REVISIONS: Sql = Sql {
 };
 
 impl Session {
+    /// Connects to a server that is new enough and keeps what it acknowledges.
     pub(crate) async fn connect(config: &Config) -> Answer<Self> {
+        let session = Self::connect_to_any(config).await?;
+        session.server.check(config.unsafe_durability)?;
+        Ok(session)
+    }
+
+    /// Connects to a server, whatever it is like.
+    pub(crate) async fn connect_to_any(config: &Config) -> Answer<Self> {
         let limit = config.connect_timeout();
         in_time(limit, Self::connect_now(config)).await
     }
@@ -147,27 +159,46 @@ impl Session {
             let given_up = given_up.or_else(|_| pending::<Result<(), ()>>());
             select(pin!(ended), pin!(given_up)).await;
         });
-        let session = Self {
+        let settings = settings(config);
+        let set = async {
+            if config.prepare {
+                let (names, values): (Vec<_>, Vec<_>) = settings.iter().cloned().unzip();
+                let params: [&(dyn ToSql + Sync); 3] = [&names, &values, &false];
+                let typed: Vec<_> = params.into_iter().zip(SET.types.iter().cloned()).collect();
+                client.query_typed(SET.text, &typed).await?;
+            }
+            Ok(())
+        };
+        let look = client.query_typed(server::LOOK, &[]);
+        let (set, found) = join(set, look).await;
+        let server = found.map_err(unreachable)?;
+        let server = server.first().map(Server::read).transpose()?;
+        let server = server.ok_or_else(|| Fault::Corrupt("a server without settings".into()))?;
+        // One that is too old may not know all of our settings.
+        if let Err(error) = set {
+            server.check_version()?;
+            return Err(unreachable(error));
+        }
+        Ok(Self {
             client,
             give_up: Some(give_up),
             statements: HashMap::new(),
             schema: quoted(&config.schema).into(),
             prepare: config.prepare,
-            settings: settings(config),
+            settings,
+            server,
             call_timeout: config.call_timeout,
             open: false,
             asked: false,
             broken: false,
             silent: false,
             revisions: None,
-        };
-        if config.prepare {
-            let set =
-                (session.settings.iter()).map(|(name, value)| format!("SET {name} = {value};"));
-            let set: String = set.collect();
-            (session.client.batch_execute(&set).await).map_err(unreachable)?;
-        }
-        Ok(session)
+        })
+    }
+
+    /// What the server said of itself.
+    pub(crate) fn server(&self) -> Server {
+        self.server
     }
 
     /// The schema as it is written in statements.
@@ -300,7 +331,7 @@ impl Session {
 
     fn set_local(&self) -> Call {
         let (names, values): (Vec<_>, Vec<_>) = self.settings.iter().cloned().unzip();
-        Call::new(&SET_LOCAL, params![names, values])
+        Call::new(&SET, params![names, values, true])
     }
 
     async fn prepare(&mut self, sql: &'static Sql) -> Answer<()> {
@@ -398,24 +429,28 @@ pub(crate) fn with_schema(text: &str, schema: &str) -> String {
     text.replace("plimsoll.", &format!("{schema}."))
 }
 
+/// Names of settings and what they are set to.
+type Settings = Vec<(&'static str, Option<String>)>;
+
 /// What holds for our statements. Plans never depend on statistics: rows are always found by an
 /// index, from the few that are named.
-fn settings(config: &Config) -> Vec<(&'static str, String)> {
+fn settings(config: &Config) -> Settings {
+    let set = |name, value: &str| (name, Some(value.to_owned()));
+    let limit = |name, limit: Duration| (name, Some(limit.as_millis().to_string()));
     vec![
-        ("lock_timeout", config.lock_timeout.as_millis().to_string()),
+        // Whoever is answered has it on disk. What is to happen on standbys is for others to say.
+        ("synchronous_commit", None),
+        limit("lock_timeout", config.lock_timeout),
         // We never pause within a transaction: whoever does is frozen or gone, with rows locked.
-        ("idle_in_transaction_session_timeout", "5000".into()),
-        (
-            // The server's word counts: whether it happened is known then.
-            "statement_timeout",
-            (config.call_timeout * 9 / 10).as_millis().to_string(),
-        ),
-        ("jit", "off".into()),
-        ("enable_seqscan", "off".into()),
-        ("enable_hashjoin", "off".into()),
-        ("enable_mergejoin", "off".into()),
-        ("enable_bitmapscan", "off".into()),
-        ("plan_cache_mode", "force_generic_plan".into()),
+        set("idle_in_transaction_session_timeout", "5000"),
+        // The server's word counts: whether it happened is known then.
+        limit("statement_timeout", config.call_timeout * 9 / 10),
+        set("jit", "off"),
+        set("enable_seqscan", "off"),
+        set("enable_hashjoin", "off"),
+        set("enable_mergejoin", "off"),
+        set("enable_bitmapscan", "off"),
+        set("plan_cache_mode", "force_generic_plan"),
     ]
 }
 
@@ -446,9 +481,7 @@ mod tests {
     };
 
     async fn session() -> Session {
-        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
-        let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
-        let config = Config::new(&url).expect("a URL");
+        let config = Config::of_tests();
         let mut session = Session::connect(&config).await.expect("a session");
         let temporary = "SET search_path = pg_temp";
         session.execute(temporary).await.expect("a schema");

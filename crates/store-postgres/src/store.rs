@@ -112,6 +112,7 @@ pub(crate) struct Database {
     /// For transactions of callers.
     guests: Pool,
     limits: Limits,
+    durability: Durability,
     clock: Arc<dyn Clock>,
     /// The server's clock, unless another one was injected.
     server_clock: Option<Arc<ServerClock>>,
@@ -130,7 +131,7 @@ pub(crate) struct Database {
 impl Postgres {
     /// Connects to the server. The schema must be there: see [`migrate`](crate::migrate).
     pub async fn open(config: Config) -> Result<Self> {
-        schema::check(&config).await?;
+        let server = schema::check(&config).await?;
         let server_clock = (config.clock.is_none()).then(Arc::<ServerClock>::default);
         let clock: Arc<dyn Clock> = match (&config.clock, &server_clock) {
             (Some(clock), _) => clock.clone(),
@@ -146,6 +147,7 @@ impl Postgres {
             schema: config.schema.clone(),
             listening: (config.listen).then(|| Listening::new(&config, database.clone())),
             limits: config.limits,
+            durability: server.durability(),
             clock,
             server_clock,
             hubs: Mutex::default(),
@@ -422,7 +424,7 @@ impl Store for PostgresStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             store: "postgres".into(),
-            durability: Durability::Disk,
+            durability: self.database.durability,
             total_order: true,
             joins_in_commit: true,
             first_in_first_out: true,

@@ -275,9 +275,7 @@ mod tests {
 
     impl World {
         async fn new() -> Self {
-            let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
-            let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
-            let config = Config::new(&url).expect("a URL");
+            let config = Config::of_tests();
             schema::migrate(&config).await.expect("a schema");
             let ids = Ids::random(Arc::new(SystemClock::new()));
             let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");

@@ -40,6 +40,7 @@ impl Harness for PostgresHarness {
             clock: Some(clock),
             listen: self.direct,
             prepare: self.direct,
+            unsafe_durability: true,
             ..Config::new(&url)?
         };
         migrate(&config).await?;

@@ -39,6 +39,7 @@ impl World {
         stranger.batch_execute(&clean).await.expect("a clean start");
         let config = Config {
             schema: SCHEMA.into(),
+            unsafe_durability: true,
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");

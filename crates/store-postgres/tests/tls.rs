@@ -89,7 +89,10 @@ impl Secured {
 }
 
 fn config(url: &str, options: &str) -> Config {
-    Config::new(&format!("{url}?{options}")).expect(options)
+    Config {
+        unsafe_durability: true,
+        ..Config::new(&format!("{url}?{options}")).expect(options)
+    }
 }
 
 fn authority(name: &str) -> String {

@@ -21,7 +21,10 @@ use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 async fn handles<const N: usize>() -> ([PostgresStore; N], Ids) {
     let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
     let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
-    let config = Config::new(&url).expect("a URL");
+    let config = Config {
+        unsafe_durability: true,
+        ..Config::new(&url).expect("a URL")
+    };
     migrate(&config).await.expect("a schema");
     let ids = Ids::random(Arc::new(SystemClock::new()));
     let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll::postgres::{Health, SCHEMA_VERSION, health};
+use plimsoll::postgres::{Health, SCHEMA_VERSION, SERVER_VERSION_MIN, health};
 use plimsoll::{Error, PostgresUrl};
 
 use super::judge::{Check, Verdict};
@@ -12,8 +12,6 @@ use crate::exit::{CliError, Outcome};
 use crate::table::grouped;
 use crate::text::{bytes, clean, rough};
 
-/// The oldest server that this works with.
-const SERVER_MIN: u32 = 150_000;
 /// A transaction that is open for longer keeps many dead rows from being removed.
 const OPEN_WARNING: Duration = Duration::from_secs(5 * 60);
 const OPEN_PROBLEM: Duration = Duration::from_secs(60 * 60);
@@ -29,7 +27,7 @@ impl Doctor {
         let mut known = vec![
             schema(health.schema_version),
             version(health.server_version),
-            durable(&health),
+            durable(&health, url.unsafe_durability),
             pooler(&health, url),
             connections(health.connections, health.connections_max),
             transactions(&health),
@@ -78,7 +76,7 @@ fn schema(found: u32) -> Check {
 }
 
 fn version(number: u32) -> Check {
-    let verdict = match number < SERVER_MIN {
+    let verdict = match number < SERVER_VERSION_MIN {
         true => Verdict::Problem,
         false => Verdict::Ok,
     };
@@ -86,8 +84,9 @@ fn version(number: u32) -> Check {
     Check::new("server", verdict, found).advise("PostgreSQL 15 or newer is needed.")
 }
 
-/// Whether a write that was acknowledged survives the server's machine.
-fn durable(health: &Health) -> Check {
+/// Whether a write that was acknowledged survives the server's machine. Our own transactions commit
+/// synchronously, whatever the role says; those in which others submit do as they like.
+fn durable(health: &Health, accepted: bool) -> Check {
     let late = health.synchronous_commit == "off";
     let off = [
         (!health.fsync, "fsync"),
@@ -96,9 +95,12 @@ fn durable(health: &Health) -> Check {
     ];
     let off = off.iter().filter(|(is_off, _)| *is_off);
     let off = off.map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    match off.as_str() {
-        "" => Check::new("durability", Verdict::Ok, "every write is on disk"),
-        off => Check::new("durability", Verdict::Warning, format!("{off}: off"))
+    let opens = accepted || (health.fsync && health.full_page_writes);
+    match (off.as_str(), opens) {
+        ("", _) => Check::new("durability", Verdict::Ok, "every write is on disk"),
+        (off, false) => Check::new("durability", Verdict::Problem, format!("{off}: off"))
+            .advise("Switch it on, or accept with unsafe_durability=accept in the URL that writes may be lost with the machine."),
+        (off, true) => Check::new("durability", Verdict::Warning, format!("{off}: off"))
             .advise("Fine for tests. Otherwise switch it on: the last writes, or all, may be lost with the machine."),
     }
 }
@@ -206,24 +208,32 @@ mod tests {
 
     #[test]
     fn whatever_may_lose_writes_is_named() {
-        assert_eq!(durable(&sound()).verdict, Ok);
+        assert_eq!(durable(&sound(), false).verdict, Ok);
         for commit in ["local", "remote_write", "remote_apply"] {
             let health = Health {
                 synchronous_commit: commit.into(),
                 ..sound()
             };
-            assert_eq!(durable(&health).verdict, Ok, "{commit}");
+            assert_eq!(durable(&health, false).verdict, Ok, "{commit}");
         }
+        // Programs see to that for themselves.
+        let late = Health {
+            synchronous_commit: "off".into(),
+            ..sound()
+        };
+        assert_eq!(durable(&late, false).verdict, Warning);
         let weak = Health {
             fsync: false,
             synchronous_commit: "off".into(),
             full_page_writes: false,
             ..sound()
         };
-        let weak = durable(&weak);
         let found = "fsync, synchronous_commit, full_page_writes: off";
-        assert_eq!((weak.verdict, weak.found.as_str()), (Warning, found));
-        assert!(weak.advice.is_some());
+        for (accepted, verdict) in [(true, Warning), (false, Problem)] {
+            let weak = durable(&weak, accepted);
+            assert_eq!((weak.verdict, weak.found.as_str()), (verdict, found));
+            assert!(weak.advice.is_some());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::doctor::verdicts;
-use crate::world::{Schema, World, with};
+use crate::world::{Schema, World, accepting, with};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name}, which scripts/test sets"))
@@ -81,7 +81,7 @@ fn a_runtime_role_can_work_and_not_drop() {
 #[test]
 fn the_doctor_looks_at_the_server() {
     let world = World::on_file();
-    let url = variable("PLIMSOLL_TEST_POSTGRES_URL");
+    let url = accepting(&variable("PLIMSOLL_TEST_POSTGRES_URL"));
     world.run(&["migrate", "--store", &url]).ended(0);
     let doctor = |url: &str| world.run(&["doctor", "--json", "--store", url]);
     let found = verdicts(&doctor(&url));
@@ -98,9 +98,9 @@ fn the_doctor_looks_at_the_server() {
 #[test]
 fn the_doctor_finds_out_that_transactions_are_pooled() {
     let world = World::on_file();
-    let server = variable("PLIMSOLL_TEST_POSTGRES_URL");
+    let server = accepting(&variable("PLIMSOLL_TEST_POSTGRES_URL"));
     world.run(&["migrate", "--store", &server]).ended(0);
-    let url = variable("PLIMSOLL_TEST_PGBOUNCER_URL");
+    let url = accepting(&variable("PLIMSOLL_TEST_PGBOUNCER_URL"));
     let pooler = |url: &str| {
         let said = world.run(&["doctor", "--json", "--no-write", "--store", url]);
         verdicts(&said)["pooler"].clone()

@@ -35,7 +35,7 @@ impl Schema {
     }
 
     pub(crate) fn url(&self) -> String {
-        with(&self.server, &format!("schema={}", self.name))
+        with(&accepting(&self.server), &format!("schema={}", self.name))
     }
 
     pub(crate) fn sql(&self, sql: &str) {
@@ -62,6 +62,11 @@ impl Drop for Schema {
 pub(crate) fn with(url: &str, option: &str) -> String {
     let joint = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joint}{option}")
+}
+
+/// The server of the tests, which keeps nothing when its machine fails.
+pub(crate) fn accepting(server: &str) -> String {
+    with(server, "unsafe_durability=accept")
 }
 
 /// What a command said, and how it ended.

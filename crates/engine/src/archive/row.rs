@@ -170,7 +170,7 @@ impl Archived {
 }
 
 /// What is known of a task, by name.
-fn facts(task: &Task) -> [(&'static str, Option<Bytes>); 27] {
+fn facts(task: &Task) -> [(&'static str, Option<Bytes>); 29] {
     let spec = &task.spec;
     let text = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
     let at = |at: Timestamp| Some(number(at.as_micros()));
@@ -197,6 +197,11 @@ fn facts(task: &Task) -> [(&'static str, Option<Bytes>); 27] {
         ("started_at", task.started_at.and_then(at)),
         ("completed_at", task.finished_at.and_then(at)),
         ("worker_claimed_at", task.claimed_at.and_then(at)),
+        ("run_at", at(task.runnable_at)),
+        (
+            "stage",
+            task.stage.as_ref().and_then(|stage| text(stage.as_str())),
+        ),
         (
             "progress",
             progress.map(|progress| Bytes::from(json!(progress).to_string())),

@@ -93,6 +93,7 @@ async fn everything_that_is_known_of_a_task_is_kept() {
             ("created_at", &created),
             ("started_at", &created),
             ("worker_claimed_at", &created),
+            ("run_at", &created),
             ("completed_at", &completed),
             ("updated_at", &completed),
             ("error", "disk full"),

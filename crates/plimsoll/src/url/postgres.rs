@@ -23,6 +23,7 @@ const CALL_TIMEOUT_SECONDS_MAX: u64 = 3_600;
 /// | `migrate=off` | does not bring the schema up to date: `plimsoll migrate` does |
 /// | `listen=off` | polls instead of listening, as one has to behind a pooler of transactions |
 /// | `prepare=off` | prepares and sets nothing that outlives a transaction: always together with `listen=off` behind a pooler of transactions |
+/// | `unsafe_durability=accept` | also opens a server with `fsync` or `full_page_writes` off, which may lose what it has acknowledged: for tests |
 ///
 /// ```
 /// use plimsoll::StoreUrl;
@@ -46,6 +47,8 @@ pub struct PostgresUrl {
     pub listen: bool,
     /// Whether statements are prepared once for each connection.
     pub prepare: bool,
+    /// Whether to open a server that may lose what it has acknowledged.
+    pub unsafe_durability: bool,
 }
 
 impl PostgresUrl {
@@ -69,6 +72,7 @@ impl PostgresUrl {
             migrate: true,
             listen: true,
             prepare: true,
+            unsafe_durability: false,
         };
         let mut joint = '?';
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -80,6 +84,7 @@ impl PostgresUrl {
                 "migrate" => parsed.migrate = switch("migrate=on or migrate=off", value)?,
                 "listen" => parsed.listen = switch("listen=on or listen=off", value)?,
                 "prepare" => parsed.prepare = switch("prepare=on or prepare=off", value)?,
+                "unsafe_durability" => parsed.unsafe_durability = accepted(value)?,
                 _ => {
                     parsed.server.extend([joint]);
                     parsed.server += option;
@@ -101,6 +106,13 @@ fn switch(expected: &'static str, value: &str) -> Result<bool, Invalid> {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => Err(malformed(expected)),
+    }
+}
+
+fn accepted(value: &str) -> Result<bool, Invalid> {
+    match value {
+        "accept" => Ok(true),
+        _ => Err(malformed("unsafe_durability=accept")),
     }
 }
 
@@ -140,6 +152,7 @@ impl fmt::Display for PostgresUrl {
             switched_off(self.migrate, "migrate"),
             switched_off(self.listen, "listen"),
             switched_off(self.prepare, "prepare"),
+            (self.unsafe_durability).then(|| "unsafe_durability=accept".into()),
         ];
         let mut joint = if has_query(&self.server) { '&' } else { '?' };
         for option in options.iter().flatten() {
@@ -195,7 +208,7 @@ mod tests {
     #[test]
     fn our_options_are_taken_out_and_the_others_passed_on() {
         let url = parsed(
-            "postgresql://ada:s@h1,h2:5433/jobs?a=1&schema=x&listen=off&b=2&prepare=off&connections=9&migrate=off&call_timeout=7",
+            "postgresql://ada:s@h1,h2:5433/jobs?a=1&schema=x&listen=off&b=2&prepare=off&connections=9&migrate=off&call_timeout=7&unsafe_durability=accept",
         );
         let expected = PostgresUrl {
             server: "postgresql://ada:s@h1,h2:5433/jobs?a=1&b=2".into(),
@@ -205,11 +218,13 @@ mod tests {
             migrate: false,
             listen: false,
             prepare: false,
+            unsafe_durability: true,
         };
         assert_eq!(url, expected);
         let plain = parsed("postgres:///jobs?schema=x&listen=on");
         assert_eq!(plain.server, "postgres:///jobs");
         assert!(plain.listen && plain.prepare && plain.migrate);
+        assert!(!plain.unsafe_durability);
     }
 
     #[test]
@@ -229,6 +244,10 @@ mod tests {
             (
                 "postgres://h/d?call_timeout=7",
                 "postgres://h/d?call_timeout=7",
+            ),
+            (
+                "postgres://h/d?unsafe_durability=accept",
+                "postgres://h/d?unsafe_durability=accept",
             ),
         ] {
             let parsed = parsed(url);
@@ -255,6 +274,7 @@ mod tests {
             ("listen", "listen=on or listen=off"),
             ("prepare=no", "prepare=on or prepare=off"),
             ("migrate=1", "migrate=on or migrate=off"),
+            ("unsafe_durability=on", "unsafe_durability=accept"),
         ] {
             let error = PostgresUrl::parse(&format!("postgres://h/d?{option}")).unwrap_err();
             assert!(error.to_string().contains(expected), "{option}: {error}");

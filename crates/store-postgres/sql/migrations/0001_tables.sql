@@ -92,6 +92,7 @@ CREATE TABLE plimsoll.tasks (
     progress    jsonb,
     more        bytea, -- what few tasks have
     PRIMARY KEY (lane, id),
+    CHECK (fence >= attempts), -- each attempt has one of its own
     CHECK ((status = 2) = (until IS NOT NULL)),
     CHECK ((status = 2) = (worker IS NOT NULL))
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -125,6 +126,7 @@ CREATE TABLE plimsoll.tasks_done (
     settled_by     uuid, -- the life of the worker that ended it, and its name
     settled_worker text COLLATE "C",
     more           bytea,
+    CHECK (fence >= attempts),
     CHECK (started_at IS NULL OR started_at <= finished_at)
 ) PARTITION BY RANGE (finished_at);
 
@@ -328,15 +330,17 @@ CREATE TABLE plimsoll.inbox_refused (
     PRIMARY KEY (ns, seq)
 );
 
--- Fences and revisions never fall.
+-- Fences, revisions and attempts never fall. Updates are looked at: what an insert would have to be compared
+-- with is gone, or in the other table.
 CREATE FUNCTION plimsoll.refuse_to_fall() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'a fence or revision of % must not fall', TG_TABLE_NAME USING ERRCODE = 'check_violation';
+    RAISE EXCEPTION 'a fence, revision or number of attempts of % must not fall', TG_TABLE_NAME
+        USING ERRCODE = 'check_violation';
 END
 $$;
 
 CREATE TRIGGER tasks_never_fall BEFORE UPDATE ON plimsoll.tasks FOR EACH ROW
-    WHEN (NEW.fence < OLD.fence OR NEW.revision < OLD.revision)
+    WHEN (NEW.fence < OLD.fence OR NEW.revision < OLD.revision OR NEW.attempts < OLD.attempts)
     EXECUTE FUNCTION plimsoll.refuse_to_fall();
 
 CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW

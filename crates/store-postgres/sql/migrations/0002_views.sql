@@ -33,6 +33,18 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+-- The bytes of a field of a record: text as it is, or what is not text as {"base64": ...}; NULL if it is neither.
+CREATE FUNCTION plimsoll.bytes_of(field jsonb) RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE jsonb_typeof(field)
+        WHEN 'string' THEN convert_to(field #>> '{}', 'UTF8')
+        WHEN 'object' THEN decode(field ->> 'base64', 'base64')
+    END;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+
 -- The number of a lane, as the program makes it: the first 64 bits of the SHA-256 of its parts.
 CREATE FUNCTION plimsoll.lane_of(ns integer, queue text, kind text) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -271,21 +283,22 @@ FROM (
 ) placed;
 
 -- Tasks that were moved into the archive, with the columns of `jobs`. A value that was too large for one
--- record lies in parts beside it, and is NULL here.
+-- record lies in parts beside it, and is NULL here. `worker_id` is who ended the task, `version` that of the
+-- record, which is greater than all that the task had.
 CREATE VIEW plimsoll.jobs_archive AS
 SELECT
     CASE WHEN fields ->> 'job_id' ~ '^[0-9a-f-]{36}$' THEN (fields ->> 'job_id')::uuid END AS job_id,
     fields ->> 'user_id' AS user_id,
     fields ->> 'status' AS status,
     plimsoll.number_of(fields ->> 'priority')::integer AS priority,
-    plimsoll.json_of(fields ->> 'spec') AS spec,
+    plimsoll.json_of(plimsoll.bytes_of(fields -> 'spec')) AS spec,
     NULL::jsonb AS plan,
     plimsoll.moment_of(fields ->> 'created_at') AS created_at,
     plimsoll.moment_of(fields ->> 'updated_at') AS updated_at,
     plimsoll.moment_of(fields ->> 'started_at') AS started_at,
     plimsoll.moment_of(fields ->> 'completed_at') AS completed_at,
     plimsoll.json_of(fields ->> 'progress') AS progress,
-    plimsoll.json_of(fields ->> 'output') AS output_files,
+    plimsoll.json_of(plimsoll.bytes_of(fields -> 'output')) AS output_files,
     CASE WHEN fields ? 'error' THEN jsonb_build_object('message', fields ->> 'error',
         'attempts', plimsoll.json_of(fields ->> 'errors')) END AS error,
     fields ->> 'worker_id' AS worker_id,
@@ -293,6 +306,7 @@ SELECT
     least(plimsoll.number_of(fields ->> 'retry_count'), plimsoll.number_of(fields ->> 'max_retries'))::integer
         AS retry_count,
     plimsoll.number_of(fields ->> 'max_retries')::integer AS max_retries,
+    revision AS version,
     namespace,
     fields ->> 'queue' AS queue,
     fields ->> 'kind' AS kind,
@@ -300,9 +314,17 @@ SELECT
     plimsoll.json_of(fields ->> 'labels') AS labels,
     fields ->> 'group' AS "group",
     fields ->> 'trace' AS trace,
+    fields ->> 'status' AS task_status,
+    fields ->> 'stage' AS stage,
     plimsoll.number_of(fields ->> 'attempts')::integer AS attempts,
     plimsoll.number_of(fields ->> 'retry_count')::integer AS failures,
-    plimsoll.number_of(fields ->> 'fence') AS fence
+    plimsoll.number_of(fields ->> 'fence') AS fence,
+    plimsoll.moment_of(fields ->> 'run_at') AS run_at,
+    NULL::timestamptz AS lease_until,
+    plimsoll.bytes_of(fields -> 'spec') AS payload,
+    plimsoll.bytes_of(fields -> 'output') AS result,
+    plimsoll.lane_of((SELECT ns FROM plimsoll.namespaces WHERE name = namespace),
+        fields ->> 'queue', fields ->> 'kind') AS lane
 FROM plimsoll.records_now
 WHERE key >= 'plimsoll' || '.archive.tasks.' AND key < 'plimsoll' || '.archive.tasks/';
 

@@ -12,16 +12,20 @@ use crate::error::Answer;
 use crate::indexes::{Known, Moves};
 use crate::session::{Call, Param, Sql, params};
 
+/// The types of a record, as in [`Records::params`], and of the revision that it had.
+static RECORD: [Type; 7] = [
+    Type::INT4,
+    Type::TEXT_ARRAY,
+    Type::JSONB_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
+    Type::INT8_ARRAY,
+];
+
 static INSERT_RECORDS: Sql = Sql {
     text: "INSERT INTO plimsoll.records SELECT $1, * FROM unnest($2, $3, $4, $5, $6)",
-    types: &[
-        Type::INT4,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-    ],
+    types: RECORD.split_at(RECORD.len() - 1).0,
 };
 
 pub(crate) static UPDATE_RECORDS: Sql = Sql {
@@ -30,15 +34,7 @@ pub(crate) static UPDATE_RECORDS: Sql = Sql {
            FROM unnest($2, $3, $4, $5, $6, $7) u(key, fields, revision, modified_at, expires_at, before) \
            WHERE r.ns = $1 AND r.key = u.key AND r.revision = u.before RETURNING 1) \
            SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($2))",
-    types: &[
-        Type::INT4,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-    ],
+    types: &RECORD,
 };
 
 pub(crate) static DELETE_RECORDS: Sql = Sql {
@@ -73,35 +69,29 @@ pub(crate) static DELETE_KEYS: Sql = Sql {
     types: &[Type::INT4, Type::TEXT_ARRAY, Type::UUID_ARRAY],
 };
 
+/// The types of a group, as in [`Groups::call`].
+static GROUP: [Type; 8] = [
+    Type::INT4,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+
 static UPSERT_GROUPS: Sql = Sql {
     text: "INSERT INTO plimsoll.groups SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8) \
            ON CONFLICT (ns, id) DO UPDATE SET spawned = excluded.spawned, done = excluded.done, \
            failed = excluded.failed, sealed = excluded.sealed, drained_at = excluded.drained_at, \
            body = excluded.body",
-    types: &[
-        Type::INT4,
-        Type::TEXT_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
+    types: &GROUP,
 };
 
 static INSERT_GROUPS: Sql = Sql {
     text: "INSERT INTO plimsoll.groups SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8)",
-    types: &[
-        Type::INT4,
-        Type::TEXT_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
+    types: &GROUP,
 };
 
 pub(crate) static DELETE_GROUPS: Sql = Sql {

@@ -45,6 +45,40 @@ pub(crate) static DELETE_SPECS: Sql = Sql {
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 
+/// The types of what tasks have in common, as in [`Common::params`], and of more.
+macro_rules! common_types {
+    ($($more:ident),* $(,)?) => {
+        [
+            Type::INT4,
+            Type::INT8_ARRAY,
+            Type::UUID_ARRAY,
+            Type::INT2_ARRAY,
+            Type::INT2_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT4_ARRAY,
+            Type::INT4_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            $(Type::$more),*
+        ]
+    };
+}
+
+/// Of a task that has not ended, as in [`Live::params`], and of the revision that it had.
+static LIVE: [Type; 21] = common_types![
+    TIMESTAMPTZ_ARRAY,
+    TIMESTAMPTZ_ARRAY,
+    UUID_ARRAY,
+    TEXT_ARRAY,
+    TEXT_ARRAY,
+    JSONB_ARRAY,
+    BYTEA_ARRAY,
+    INT8_ARRAY,
+];
+
 pub(super) static INSERT_LIVE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
@@ -58,28 +92,7 @@ pub(super) static INSERT_LIVE: Sql = Sql {
            $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
            failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
            more)",
-    types: &[
-        Type::INT4,
-        Type::INT8_ARRAY,
-        Type::UUID_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::UUID_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
+    types: LIVE.split_at(LIVE.len() - 1).0,
 };
 
 /// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
@@ -102,29 +115,7 @@ pub(crate) static UPDATE_LIVE: Sql = Sql {
            WHERE t.lane = coalesce(u.lane, ($2)[1]) AND t.id = u.id AND t.revision = u.before \
            AND t.ns = $1 RETURNING 1) \
            SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($3))",
-    types: &[
-        Type::INT4,
-        Type::INT8_ARRAY,
-        Type::UUID_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::UUID_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::INT8_ARRAY,
-    ],
+    types: &LIVE,
 };
 
 pub(crate) static DELETE_LIVE: Sql = Sql {
@@ -161,31 +152,18 @@ pub(super) static INSERT_DONE: Sql = Sql {
            $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
            attempts, failures, started_at, claimed_at, finished_at, removable_from, stage, progress, \
            result, reason, settled_by, settled_worker, more)",
-    types: &[
-        Type::INT4,
-        Type::INT8_ARRAY,
-        Type::UUID_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::UUID_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::UUID,
-        Type::TEXT,
+    types: &common_types![
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TEXT_ARRAY,
+        JSONB_ARRAY,
+        BYTEA_ARRAY,
+        TEXT_ARRAY,
+        UUID_ARRAY,
+        TEXT_ARRAY,
+        BYTEA_ARRAY,
+        UUID,
+        TEXT,
     ],
 };
 

@@ -41,6 +41,7 @@ impl<const N: usize> World<N> {
         let clock = Arc::new(ManualClock::new());
         let mut config = Config {
             clock: Some(clock.clone()),
+            unsafe_durability: true,
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");

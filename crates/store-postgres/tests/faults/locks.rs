@@ -193,7 +193,7 @@ async fn a_deadlock_with_somebody_else_is_none_for_the_caller() {
 }
 
 /// A schema whose records run this before they are written.
-async fn with_trigger(schema: &str, body: &str) -> (World, Client) {
+pub(crate) async fn with_trigger(schema: &str, body: &str) -> (World, Client) {
     let mut world = World::shared().await;
     let stranger = world.stranger().await;
     let drop = format!("DROP SCHEMA IF EXISTS {schema} CASCADE");

@@ -5,6 +5,7 @@
 // What is printed is seen when a test fails.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod durability;
 mod leases;
 mod locks;
 mod network;

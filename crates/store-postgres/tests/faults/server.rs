@@ -8,7 +8,8 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgre
 /// It is stopped and removed when this is dropped.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
-    settings: String,
+    /// With which it is started the next time.
+    pub(crate) settings: String,
     pub(crate) url: String,
 }
 

@@ -28,6 +28,7 @@ impl Server {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL")
             .expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
         let mut config = Config::new(&url).expect("a URL");
+        config.unsafe_durability = true;
         let ids = Ids::random(Arc::new(SystemClock::new()));
         let name = format!("{name} {}", ids.task());
         config.server.application_name(&name);

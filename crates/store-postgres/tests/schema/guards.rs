@@ -43,6 +43,10 @@ async fn filled(schema: &str) -> Place {
     place
 }
 
+/// Another task, as a task that waits but for this.
+const COPY: &str = "INSERT INTO tasks SELECT (jsonb_populate_record(t, jsonb_build_object(%))).* \
+                    FROM tasks t WHERE id = '00000000-0000-0000-0000-000000000002'";
+
 const PENDING: &str = "id = '00000000-0000-0000-0000-000000000002'";
 const CLAIMED: &str = "id = '00000000-0000-0000-0000-000000000001'";
 
@@ -61,7 +65,11 @@ async fn what_breaks_an_invariant_is_refused() {
         // What grows never falls.
         format!("UPDATE tasks SET fence = fence - 1 WHERE {CLAIMED}"),
         format!("UPDATE tasks SET revision = revision - 1 WHERE {CLAIMED}"),
+        format!("UPDATE tasks SET attempts = attempts - 1 WHERE {CLAIMED}"),
         "UPDATE records SET revision = revision - 1 WHERE key = 'config.a'".into(),
+        // Nor does a task come back without the fences of its attempts.
+        format!("UPDATE tasks SET attempts = fence + 1 WHERE {CLAIMED}"),
+        COPY.replace('%', "'id', gen_random_uuid(), 'attempts', 2, 'fence', 1"),
         // What has ended stays as it ended.
         "UPDATE tasks_done SET status = 4".into(),
         "UPDATE tasks_done SET finished_at = finished_at + interval '1 hour'".into(),
@@ -78,6 +86,7 @@ async fn what_breaks_an_invariant_is_refused() {
         "'started_at', finished_at + interval '1 second'",
         "'status', 2",
         "'status', 6",
+        "'attempts', fence + 1",
     ] {
         let sql = copy.replace('%', change);
         assert_eq!(
@@ -96,5 +105,7 @@ async fn what_breaks_an_invariant_is_refused() {
         ))
         .await;
     place.run(&copy.replace('%', "'status', 4")).await;
+    let again = "'id', gen_random_uuid(), 'attempts', 2, 'fence', 2";
+    place.run(&COPY.replace('%', again)).await;
     place.drop().await;
 }

@@ -34,6 +34,7 @@ impl Place {
     pub(crate) async fn empty(schema: &str) -> Self {
         let mut config = Config::new(&url()).expect("a URL");
         config.schema = schema.into();
+        config.unsafe_durability = true;
         let place = Self {
             sql: connect(&config).await,
             config,
