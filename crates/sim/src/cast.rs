@@ -218,7 +218,8 @@ impl Part {
 async fn act(role: Role, first: bool, station: Station) -> Result<()> {
     match role {
         Role::Submitter(to_do) if station.dice.chance(500) => {
-            // One process that submits and works: the one carries the claims of the other.
+            // One process that works and submits: the one carries the claims of the other. The worker
+            // begins first, so that it can be told to end.
             let reins = Arc::<Reins>::default();
             let worker = work(station.clone(), reins.clone(), false);
             let submits = async {
@@ -226,7 +227,7 @@ async fn act(role: Role, first: bool, station: Station) -> Result<()> {
                 reins.stop(false, station.engine.clock().monotonic());
                 Ok(())
             };
-            futures::future::try_join(submits, worker).await.map(drop)
+            futures::future::try_join(worker, submits).await.map(drop)
         }
         Role::Submitter(to_do) => submit(station, to_do).await,
         Role::Worker(reins) => work(station, reins, first).await,
