@@ -41,20 +41,16 @@ impl Board {
                 break;
             };
             match event {
-                StateEvent::State {
-                    state,
-                    replay,
-                    cursor,
-                } => {
+                StateEvent::State(state) => {
+                    let replay = state.is_replay();
                     let how = if replay { "there" } else { "new" };
                     let (partition, version) = (state.partition, state.version);
                     println!("  {how:<6} {partition} {:<12} v{version}", state.message);
                     let before = self.versions.insert(partition, version);
                     // In the replay, only the newest version of each state is told.
                     assert!(replay || version == before.unwrap_or(0) + 1, "a gap");
-                    self.cursor = cursor
-                        .map(|cursor| cursor.to_string())
-                        .or(self.cursor.take());
+                    let cursor = state.cursor().map(|cursor| cursor.to_string());
+                    self.cursor = cursor.or(self.cursor.take());
                 }
                 StateEvent::ReplayComplete { cursor } => {
                     println!("  ------ that is what there was");

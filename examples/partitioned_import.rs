@@ -66,7 +66,7 @@ async fn look_on(monitor: &Monitor, mut events: Subscription) -> Result<Vec<Stat
         let Some(event) = events.next().await.transpose()? else {
             break;
         };
-        let StateEvent::State { state, .. } = event else {
+        let StateEvent::State(state) = event else {
             continue;
         };
         let job = monitor.get_state(&Scope::all()).await?;

@@ -178,7 +178,7 @@ async fn put(records: Records, began: Duration) -> Result<()> {
 async fn take(bench: Bench, mut events: Subscription, times: u64) -> Result<Vec<Duration>> {
     let mut ages = Vec::new();
     while (ages.len() as u64) < times {
-        if let StateEvent::State { state, .. } = events.next().await.ok_or(Error::Closed)?? {
+        if let StateEvent::State(state) = events.next().await.ok_or(Error::Closed)?? {
             ages.push(age(&bench, state.message.as_bytes())?);
         }
     }

@@ -56,6 +56,9 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
     let kind = |managers, depth, part, subscribers, scopes| {
         taking(managers, depth, part, subscribers, scopes, Taking::Batches)
     };
+    let each = |managers, depth, part, scopes| {
+        taking(managers, depth, part, 1_000, scopes, Taking::Events)
+    };
     vec![
         OfState::new(
             "subscribers-1",
@@ -68,9 +71,9 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             kind(8, 1, 2, 1_000, Scopes::All),
         ),
         OfState::new(
-            "subscribers-each",
+            "subscribers-all-each",
             "the same, who take one event after the other instead of batches",
-            taking(8, 1, 2, 1_000, Scopes::All, Taking::Events),
+            each(8, 1, 2, Scopes::All),
         ),
         OfState::new(
             "subscribers-mix",
@@ -78,14 +81,29 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             kind(8, 1, 2, 1_000, Scopes::Spread),
         ),
         OfState::new(
+            "subscribers-mix-each",
+            "the same, who take one event after the other",
+            each(8, 1, 2, Scopes::Spread),
+        ),
+        OfState::new(
             "subscribers-seq",
             "one manager sets states one by one, beside 1,000 subscribers",
             kind(1, 1, 8, 1_000, Scopes::All),
         ),
         OfState::new(
+            "subscribers-seq-each",
+            "the same, who take one event after the other",
+            each(1, 1, 8, Scopes::All),
+        ),
+        OfState::new(
             "subscribers-fast",
             "8 managers, 64 states of each under way, beside 1,000 subscribers",
             kind(8, 64, 2, 1_000, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-fast-each",
+            "the same, who take one event after the other",
+            each(8, 64, 2, Scopes::All),
         ),
     ]
 }
@@ -194,7 +212,7 @@ pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
     let mut states = 0;
     loop {
         match subscription.next().await.ok_or(Error::Closed)?? {
-            StateEvent::State { .. } => states += 1,
+            StateEvent::State(_) => states += 1,
             StateEvent::ReplayComplete { .. } => return Ok(states),
             StateEvent::Restarted => states = 0,
         }
@@ -203,37 +221,33 @@ pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
 
 /// Takes so many changes.
 async fn take(mut subscription: Subscription, taking: Taking, expected: u64) -> Result<()> {
+    match taking {
+        Taking::Batches => batches(&mut subscription, expected).await,
+        Taking::Events => events(&mut subscription, expected).await,
+    }
+}
+
+async fn batches(subscription: &mut Subscription, expected: u64) -> Result<()> {
     let mut taken = 0;
     while taken < expected {
-        taken += match taking {
-            Taking::Batches => batch(&mut subscription).await?,
-            Taking::Events => event(&mut subscription).await?,
-        };
+        match subscription.next_batch().await.ok_or(Error::Closed)?? {
+            StateBatch::States(states) if !states.is_replay() => {
+                taken += states.iter().count() as u64;
+            }
+            _ => return Err(lost()),
+        }
     }
     Ok(())
 }
 
-/// Takes the changes that are there.
-async fn batch(subscription: &mut Subscription) -> Result<u64> {
-    match subscription.next_batch().await {
-        Some(Ok(StateBatch::States(states))) if !states.is_replay() => {
-            Ok(states.iter().count() as u64)
+async fn events(subscription: &mut Subscription, expected: u64) -> Result<()> {
+    for _ in 0..expected {
+        match subscription.next().await.ok_or(Error::Closed)?? {
+            StateEvent::State(state) if !state.is_replay() => {}
+            _ => return Err(lost()),
         }
-        Some(Ok(_)) => Err(lost()),
-        Some(Err(error)) => Err(error),
-        None => Err(Error::Closed),
     }
-}
-
-/// Takes the next change.
-async fn event(subscription: &mut Subscription) -> Result<u64> {
-    // An event that is only counted is not moved.
-    match subscription.next().await {
-        Some(Ok(StateEvent::State { replay: false, .. })) => Ok(1),
-        Some(Ok(_)) => Err(lost()),
-        Some(Err(error)) => Err(error),
-        None => Err(Error::Closed),
-    }
+    Ok(())
 }
 
 fn lost() -> Error {

@@ -212,8 +212,8 @@ impl Drop for Canvas {
 fn line(event: &StateEvent, screen: &Screen) -> String {
     let faint = |text: &str| screen.paint(Tint::Faint, text);
     match event {
-        StateEvent::State { state, cursor, .. } => {
-            let cursor = cursor.as_ref().map(|cursor| clean(&cursor.to_string()));
+        StateEvent::State(state) => {
+            let cursor = state.cursor().map(|cursor| clean(&cursor.to_string()));
             let cursor = faint(&cursor.unwrap_or_else(|| "replay".into()));
             let at = faint(&state.timestamp.map(instant).unwrap_or_default());
             let tag = clean(state.tag.as_ref().map_or("", Name::as_str));

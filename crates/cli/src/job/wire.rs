@@ -121,19 +121,15 @@ pub(super) struct WireEvent<'a> {
 
 impl<'a> From<&'a StateEvent> for WireEvent<'a> {
     fn from(event: &'a StateEvent) -> Self {
-        let (name, replay, cursor, state) = match event {
-            StateEvent::State {
-                state,
-                replay,
-                cursor,
-            } => ("state", *replay, cursor.as_ref(), Some(state.as_ref())),
-            StateEvent::ReplayComplete { cursor } => ("replay_complete", false, Some(cursor), None),
-            StateEvent::Restarted => ("restarted", false, None, None),
+        let (name, replay, state) = match event {
+            StateEvent::State(state) => ("state", state.is_replay(), Some(&**state)),
+            StateEvent::ReplayComplete { .. } => ("replay_complete", false, None),
+            StateEvent::Restarted => ("restarted", false, None),
         };
         Self {
             event: name,
             replay,
-            cursor: cursor.map(ToString::to_string),
+            cursor: event.cursor().map(String::from),
             state: state.map(WireState::from),
         }
     }

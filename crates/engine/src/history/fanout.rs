@@ -245,18 +245,8 @@ impl<P, T> Share<P, T> {
         Self { batch, left }
     }
 
-    /// The next event.
-    pub(crate) fn next(&mut self) -> Option<&Told<P, T>> {
-        match self.left.next() {
-            Some(index) => self.batch.as_ref()?.events.get(index),
-            None => {
-                self.batch = None;
-                None
-            }
-        }
-    }
-
-    /// Those that are left.
+    /// The events.
+    #[inline]
     pub(crate) fn left(&self) -> &[Told<P, T>] {
         let events = self.batch.as_ref().map(|batch| &batch.events[..]);
         events

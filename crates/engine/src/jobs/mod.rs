@@ -48,6 +48,7 @@ pub use read::aggregate::Progress;
 pub use read::barrier::Barrier;
 pub use read::batch::{StateBatch, States};
 pub use read::event::{Cursor, StateEvent, SubscribeOptions};
+pub use read::portion::ToldState;
 pub use read::subscribe::Subscription;
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};
 

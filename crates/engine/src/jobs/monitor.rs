@@ -34,7 +34,7 @@ use crate::Engine;
 /// let mut events = monitor.subscribe(Scope::all(), SubscribeOptions::default()).await?;
 /// while let Some(event) = events.next().await {
 ///     match event? {
-///         StateEvent::State { state, replay, .. } => println!("{} {replay}", state.message),
+///         StateEvent::State(state) => println!("{} {}", state.message, state.is_replay()),
 ///         StateEvent::ReplayComplete { .. } => break,
 ///         StateEvent::Restarted => println!("some changes were missed"),
 ///     }

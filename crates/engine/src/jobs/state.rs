@@ -217,6 +217,7 @@ impl Scope {
     }
 
     /// Whether this state is one of them.
+    #[inline]
     pub fn covers(&self, state: &State) -> bool {
         self.partition
             .is_none_or(|partition| partition == state.partition)

@@ -78,9 +78,9 @@ impl OfStates {
         self.replays.record(took);
     }
 
-    /// A subscriber took a change that was written so long ago.
-    pub(crate) fn delivered(&self, latency: Duration) {
-        self.deliveries.record(latency);
+    /// Where a subscriber records how long ago a change was written that it takes.
+    pub(crate) fn deliveries(&self) -> Histogram {
+        self.deliveries.clone()
     }
 
     /// A subscription was dropped with so many events that it had not told yet.

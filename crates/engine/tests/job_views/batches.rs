@@ -1,7 +1,9 @@
 //! States that are taken many at a time.
 
 use futures::FutureExt;
-use plimsoll_engine::jobs::{Cursor, Scope, StateBatch, States, SubscribeOptions, Subscription};
+use plimsoll_engine::jobs::{
+    Cursor, Scope, StateBatch, StateEvent, States, SubscribeOptions, Subscription,
+};
 
 use crate::world::{World, partition, seconds, short, tag};
 
@@ -24,7 +26,7 @@ async fn batches(world: &World, of: &mut Subscription) -> (Vec<String>, Option<C
             Some(Ok(StateBatch::States(states))) => {
                 assert_eq!(states.cursor().is_none(), states.is_replay());
                 assert!(states.iter().next().is_some(), "a batch has states");
-                cursor = states.cursor().cloned();
+                cursor = states.cursor();
                 said(&states)
             }
             Some(Ok(StateBatch::ReplayComplete { cursor: at })) => {
@@ -150,5 +152,75 @@ async fn one_who_lags_beyond_what_is_kept_gets_everything_in_batches() {
         .flat_map(|batch| batch.strip_prefix("now ").unwrap().split(", "))
         .collect();
     let expected: Vec<String> = (1..=3_000).map(|n| format!("0-a={n} v{n}")).collect();
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn what_was_told_stays_as_it_was_while_more_is_told() {
+    let world = World::with(1).await;
+    for tag in ["a", "b", "c", "d", "e", "f"] {
+        world.set(0, tag, 1).await;
+        world.clock.advance(seconds(1));
+    }
+    let depth = 4;
+    let options = || SubscribeOptions { depth, after: None };
+    let mut kept = subscribe(&world, Scope::all(), options()).await;
+    let mut dropped = subscribe(&world, Scope::all(), options()).await;
+    let (mut events, mut said) = (Vec::new(), Vec::new());
+    for round in 2..20 {
+        for event in world.events(&mut kept).await {
+            // As it was when it was told.
+            said.push(format!("{event:?}"));
+            events.push(event);
+        }
+        let told = world.events(&mut dropped).await;
+        assert_eq!(told, events[events.len() - told.len()..]);
+        drop(told);
+        for _ in 0..round {
+            world.set(0, "a", round).await;
+        }
+    }
+    let still: Vec<_> = events.iter().map(|event| format!("{event:?}")).collect();
+    assert_eq!(still, said);
+    let replayed = events
+        .iter()
+        .flatten()
+        .filter(|event| event.cursor().is_none());
+    assert_eq!(replayed.count(), 6);
+}
+
+#[tokio::test]
+async fn the_events_of_batches_are_those_of_the_stream() {
+    let world = World::with(2).await;
+    for tag in ["a", "b", "c", "d", "e"] {
+        world.set(0, tag, 1).await;
+    }
+    let depth = 4;
+    let options = || SubscribeOptions { depth, after: None };
+    let mut one = subscribe(&world, partition(0), options()).await;
+    let mut many = subscribe(&world, partition(0), options()).await;
+    for status in 2..9 {
+        world.set(status as u32 % 2, "a", status).await;
+    }
+    let expected = world.events(&mut one).await;
+    assert_eq!(expected.len(), 5 + 1 + 4);
+    let mut told = Vec::new();
+    loop {
+        world.settle().await;
+        let Some(batch) = many.next_batch().now_or_never() else {
+            break;
+        };
+        match batch.unwrap().unwrap() {
+            StateBatch::States(states) => {
+                let before = told.len();
+                told.extend(states.events().map(Ok));
+                assert!((1..=depth).contains(&(told.len() - before)));
+            }
+            StateBatch::ReplayComplete { cursor } => {
+                told.push(Ok(StateEvent::ReplayComplete { cursor }));
+            }
+            StateBatch::Restarted => panic!("nothing is missing"),
+        }
+    }
     assert_eq!(told, expected);
 }

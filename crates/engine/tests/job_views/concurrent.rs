@@ -33,7 +33,8 @@ async fn subscribe(monitor: Monitor, depth: usize) {
     let mut live = false;
     while seen.len() < PARTITIONS as usize || seen.values().any(|seen| *seen < WRITES as u64) {
         match events.next().await.unwrap().unwrap() {
-            StateEvent::State { state, replay, .. } => {
+            StateEvent::State(state) => {
+                let replay = state.is_replay();
                 assert_ne!(replay, live, "replayed states come before the marker");
                 let before = seen.insert(state.partition, state.version);
                 match replay {

@@ -28,7 +28,7 @@ async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follow
         subscribers.spawn(async move {
             let mut versions = Vec::new();
             while versions.last() != Some(&last) {
-                if let StateEvent::State { state, .. } = events.next().await.unwrap().unwrap() {
+                if let StateEvent::State(state) = events.next().await.unwrap().unwrap() {
                     taken.fetch_add(1, Ordering::Relaxed);
                     versions.push(state.version);
                 }
@@ -71,7 +71,7 @@ async fn those_who_rest_hear_of_the_end_as_soon_as_that_is_over() {
             let mut states = 0;
             loop {
                 match events.next().await.unwrap() {
-                    Ok(StateEvent::State { .. }) => states += 1,
+                    Ok(StateEvent::State(_)) => states += 1,
                     Ok(_) => {}
                     Err(error) => return (states, error.code()),
                 }

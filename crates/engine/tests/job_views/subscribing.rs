@@ -125,11 +125,7 @@ async fn one_who_goes_on_after_an_event_gets_what_followed_it_and_no_marker() {
     let events = world.events(&mut first).await;
     let cursors: Vec<_> = events
         .iter()
-        .map(|event| match event.as_ref().unwrap() {
-            StateEvent::State { cursor, .. } => cursor.clone().unwrap(),
-            StateEvent::ReplayComplete { cursor } => cursor.clone(),
-            StateEvent::Restarted => panic!("it did not"),
-        })
+        .map(|event| event.as_ref().unwrap().cursor().unwrap())
         .collect();
     // By the same process, which has it at hand, and by one that has to look it up.
     for process in [process, world.process_of(2)] {
@@ -161,10 +157,10 @@ async fn a_cursor_that_is_ahead_of_this_process_brings_nothing_twice() {
     let mut first = quick.subscribe(Scope::all()).await;
     world.set(0, "a", 2).await;
     let events = world.events(&mut first).await;
-    let Some(Ok(StateEvent::State { cursor, .. })) = events.last() else {
+    let Some(Ok(StateEvent::State(last))) = events.last() else {
         panic!("{events:?}");
     };
-    let options = after(cursor.as_ref().unwrap());
+    let options = after(&last.cursor().unwrap());
     let mut second = monitor.subscribe(Scope::all(), options).await.unwrap();
     assert!(world.told(&mut second).await.is_empty());
     world.pass(seconds(2)).await;
@@ -232,7 +228,7 @@ async fn a_subscription_is_a_stream_and_keeps_the_states_warm_by_itself() {
     world.set(0, "a", 2).await;
     let statuses: Vec<_> = stream
         .filter_map(async |event| match event.unwrap() {
-            StateEvent::State { state, .. } => Some(state.status),
+            StateEvent::State(state) => Some(state.status),
             StateEvent::ReplayComplete { .. } | StateEvent::Restarted => None,
         })
         .take(2)

@@ -41,8 +41,8 @@ pub(crate) fn short(state: &State) -> String {
 /// An event in short.
 pub(crate) fn told(event: &Result<StateEvent>) -> String {
     match event {
-        Ok(StateEvent::State { state, replay, .. }) => {
-            let when = if *replay { "was" } else { "now" };
+        Ok(StateEvent::State(state)) => {
+            let when = if state.is_replay() { "was" } else { "now" };
             format!("{when} {}", short(state))
         }
         Ok(StateEvent::ReplayComplete { .. }) => "marker".into(),

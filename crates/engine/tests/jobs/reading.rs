@@ -93,7 +93,7 @@ async fn a_manager_that_is_closed_has_written_everything_and_ends_its_subscripti
         assert_eq!(own.next().await, None);
         for status in 1..=100 {
             match others.next().await.unwrap()? {
-                StateEvent::State { state, .. } => assert_eq!(state.status, status),
+                StateEvent::State(state) => assert_eq!(state.status, status),
                 other => panic!("{other:?}"),
             }
         }
@@ -166,7 +166,7 @@ async fn a_job_that_a_sweeper_closes_and_a_writer_opens_again_goes_on_for_its_re
     manager.set_state(NewState::new("ingest", 7)?).await?;
     assert!(matches!(
         events.next().await.unwrap()?,
-        StateEvent::State { state, .. } if state.status == 7
+        StateEvent::State(state) if state.status == 7
     ));
     Ok(())
 }

@@ -40,8 +40,8 @@ async fn take(mut events: Subscription, slow: bool) -> BTreeMap<(u32, Option<Nam
     let mut live = false;
     loop {
         match events.next().await {
-            Some(Ok(StateEvent::State { state, replay, .. })) => {
-                assert_eq!(replay, !live);
+            Some(Ok(StateEvent::State(state))) => {
+                assert_eq!(state.is_replay(), !live);
                 let key = (state.partition, state.tag.clone());
                 let before = versions.insert(key.clone(), state.version);
                 if live {

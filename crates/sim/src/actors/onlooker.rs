@@ -7,7 +7,7 @@ use futures::FutureExt;
 use plimsoll_core::error::Conflict;
 use plimsoll_core::{Error, Name, Result};
 use plimsoll_engine::jobs::{
-    Barrier, Cursor, Monitor, Scope, State, StateEvent, SubscribeOptions, Subscription,
+    Barrier, Cursor, Monitor, Scope, State, StateBatch, StateEvent, SubscribeOptions, Subscription,
 };
 
 use super::Station;
@@ -91,10 +91,10 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
         *notes.told() = Told { telling, cursor };
     }
     loop {
-        let event = subscription.next().await;
-        world.say(&station.who, |_| format!("is told {event:?}"));
-        match &event {
-            Some(Ok(event)) => note(station, notes, event),
+        let told = next(station, &mut subscription).await;
+        world.say(&station.who, |_| format!("is told {told:?}"));
+        match &told {
+            Some(Ok((events, cursor))) => note(station, notes, events, cursor.as_ref()),
             end => {
                 let error = end.as_ref().and_then(|end| end.as_ref().err());
                 world.checker().told_of_end(&notes.telling(), error);
@@ -110,18 +110,37 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
     }
 }
 
+/// The next event or all that are ready, and where it goes on after that.
+async fn next(
+    station: &Station,
+    subscription: &mut Subscription,
+) -> Option<Result<(Vec<StateEvent>, Option<Cursor>)>> {
+    let one = |event: StateEvent| {
+        let cursor = event.cursor();
+        (vec![event], cursor)
+    };
+    if station.dice.chance(500) {
+        return Some(subscription.next().await?.map(one));
+    }
+    Some(subscription.next_batch().await?.map(|batch| match batch {
+        StateBatch::States(states) => (states.events().collect(), states.cursor()),
+        StateBatch::ReplayComplete { cursor } => one(StateEvent::ReplayComplete { cursor }),
+        StateBatch::Restarted => one(StateEvent::Restarted),
+    }))
+}
+
 /// Writes down what it was told, and where it goes on.
-fn note(station: &Station, notes: &Notes, event: &StateEvent) {
+fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<&Cursor>) {
     let (dice, world) = (&station.dice, &station.world);
     let mut told = notes.told();
-    world.checker().told(&mut told.telling, event);
+    for event in events {
+        world.checker().told(&mut told.telling, event);
+    }
+    let is_live = matches!(events, [StateEvent::State(state), ..] if !state.is_replay());
     let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(100);
-    match event {
-        // It can only begin again from the start.
-        StateEvent::State { cursor: None, .. } | StateEvent::Restarted => told.cursor = None,
-        StateEvent::State { .. } if repeats => {}
-        StateEvent::State { cursor, .. } => told.cursor.clone_from(cursor),
-        StateEvent::ReplayComplete { cursor } => told.cursor = Some(cursor.clone()),
+    // After a part of the replay there is none: it can only begin again from the start.
+    if !(is_live && repeats) {
+        told.cursor = cursor.cloned();
     }
 }
 

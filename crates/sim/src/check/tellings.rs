@@ -43,19 +43,11 @@ impl Checker {
         let empty = JobModel::default();
         let job = self.states.jobs.get(telling.job).unwrap_or(&empty);
         let told = match event {
-            StateEvent::State {
-                state,
-                replay: true,
-                cursor: None,
-            } => told_of_past(job, telling, state),
-            StateEvent::State {
-                state,
-                replay: false,
-                cursor: Some(cursor),
-            } => told_of_change(job, telling, state, position_of(cursor)),
-            StateEvent::State { .. } => {
-                Err("a cursor belongs to what is new, and only to that".into())
-            }
+            StateEvent::State(state) => match (state.is_replay(), state.cursor()) {
+                (true, None) => told_of_past(job, telling, state),
+                (false, Some(at)) => told_of_change(job, telling, state, position_of(&at)),
+                _ => Err("a cursor belongs to what is new, and only to that".into()),
+            },
             StateEvent::ReplayComplete { cursor } => {
                 told_of_marker(job, telling, position_of(cursor))
             }
@@ -198,11 +190,7 @@ fn told_of_change(
 
 /// How far the history had come when a subscriber was told this, if that says so.
 pub(crate) fn place_of(event: &StateEvent) -> Option<Position> {
-    match event {
-        StateEvent::State { cursor, .. } => cursor.as_ref().map(position_of),
-        StateEvent::ReplayComplete { cursor } => Some(position_of(cursor)),
-        StateEvent::Restarted => None,
-    }
+    event.cursor().as_ref().map(position_of)
 }
 
 /// The position of a cursor, which its text begins with.

@@ -137,7 +137,7 @@ pub(super) async fn follow(desk: Desk, mut done: watch::Receiver<bool>) -> Resul
         let Some(event) = next(&desk, &mut subscription, &mut done).await? else {
             return Ok(());
         };
-        if let StateEvent::State { state, .. } = &event
+        if let StateEvent::State(state) = &event
             && state
                 .event_id
                 .as_ref()

@@ -1,11 +1,11 @@
 //! What subscribers are told, many states at a time.
 
-use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::event::{Cursor, Point};
-use crate::history::{Place, Share};
-use crate::jobs::{Scope, State};
+use super::event::{Cursor, Point, StateEvent};
+use super::portion::{Portion, ToldState};
+use crate::jobs::State;
 
 /// What a subscription tells at once: see
 /// [`Subscription::next_batch`](crate::jobs::Subscription::next_batch).
@@ -35,67 +35,39 @@ impl From<Point> for StateBatch {
 /// at them holds none of them.
 #[derive(Debug)]
 pub struct States {
-    told: Told,
-}
-
-#[derive(Debug)]
-enum Told {
-    Replay(VecDeque<Arc<State>>),
-    Live {
-        /// Also of other scopes.
-        share: Share<Place, Arc<State>>,
-        scope: Scope,
-        cursor: Cursor,
-    },
+    portion: Arc<Portion>,
+    /// Which of it, at least one.
+    some: Range<usize>,
 }
 
 impl States {
-    pub(super) fn replay(states: VecDeque<Arc<State>>) -> Self {
-        let told = Told::Replay(states);
-        Self { told }
-    }
-
-    /// Those of a scope; the cursor is after all of them.
-    pub(super) fn live(share: Share<Place, Arc<State>>, scope: Scope, cursor: Cursor) -> Self {
-        let told = Told::Live {
-            share,
-            scope,
-            cursor,
-        };
-        Self { told }
+    pub(super) fn new(portion: Arc<Portion>, some: Range<usize>) -> Self {
+        Self { portion, some }
     }
 
     /// The states, one after the other.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<State>> {
-        let (replay, live) = match &self.told {
-            Told::Replay(states) => (Some(states), None),
-            Told::Live { share, scope, .. } => (None, Some(covered(share, scope))),
-        };
-        replay
-            .into_iter()
-            .flatten()
-            .chain(live.into_iter().flatten())
+        self.portion
+            .covered(self.some.clone())
+            .map(|(_, state)| state)
+    }
+
+    /// The same as the `Stream` of single events tells them.
+    pub fn events(&self) -> impl Iterator<Item = StateEvent> {
+        let told = self.portion.covered(self.some.clone());
+        told.map(|(index, _)| StateEvent::State(ToldState::new(self.portion.clone(), index)))
     }
 
     /// Whether they were there before the subscription began.
     pub fn is_replay(&self) -> bool {
-        matches!(self.told, Told::Replay(_))
+        self.portion.is_replay()
     }
 
     /// Goes on after the last of them; `None` during the replay, which can only begin again.
-    pub fn cursor(&self) -> Option<&Cursor> {
-        match &self.told {
-            Told::Replay(_) => None,
-            Told::Live { cursor, .. } => Some(cursor),
-        }
+    pub fn cursor(&self) -> Option<Cursor> {
+        let some = self.portion.all().get(self.some.clone());
+        // Also after those of other scopes, which it passes.
+        let last = some.and_then(<[_]>::last).filter(|_| !self.is_replay());
+        last.map(|told| self.portion.cursor(told.place))
     }
-}
-
-/// What is left of a share, as far as it is of a scope.
-pub(super) fn covered<'a>(
-    share: &'a Share<Place, Arc<State>>,
-    scope: &'a Scope,
-) -> impl Iterator<Item = &'a Arc<State>> {
-    let states = share.left().iter().map(|told| &told.event);
-    states.filter(|state| scope.covers(state))
 }

@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::{Name, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Place;
-use crate::jobs::State;
+use crate::jobs::ToldState;
 
 /// How to subscribe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,14 +125,7 @@ impl From<Point> for StateEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StateEvent {
     /// A state.
-    State {
-        /// The state.
-        state: Arc<State>,
-        /// Whether it was there before the subscription began.
-        replay: bool,
-        /// Goes on after this event; `None` during the replay, which can only begin again.
-        cursor: Option<Cursor>,
-    },
+    State(ToldState),
     /// Everything that was there has been told. What follows is what changes.
     ReplayComplete {
         /// Goes on from here.
@@ -142,4 +134,15 @@ pub enum StateEvent {
     /// Changes are missing: they were not kept long enough. What there is follows as another replay, up to
     /// another [`ReplayComplete`](Self::ReplayComplete).
     Restarted,
+}
+
+impl StateEvent {
+    /// Goes on after this event; `None` during the replay, which can only begin again.
+    pub fn cursor(&self) -> Option<Cursor> {
+        match self {
+            Self::State(state) => state.cursor(),
+            Self::ReplayComplete { cursor } => Some(cursor.clone()),
+            Self::Restarted => None,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
 //! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
-//! `wake` how many subscribers are woken together, `subscribe`, `event`, `batch` and `barrier` what readers have.
+//! `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch` and `barrier` what readers
+//! have.
 
 pub(crate) mod aggregate;
 pub(crate) mod barrier;
@@ -10,6 +11,7 @@ pub(crate) mod event;
 pub(crate) mod fold;
 mod gaps;
 pub(crate) mod load;
+pub(crate) mod portion;
 pub(crate) mod subscribe;
 pub(crate) mod view;
 mod wake;

@@ -3,20 +3,23 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, Stream};
+use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
 use plimsoll_core::{Error, Name, Result, Timestamp};
 use tokio::sync::watch;
 
-use super::batch::{StateBatch, States, covered};
+use super::batch::{StateBatch, States};
 use super::cache::Events;
-use super::event::{Cursor, Point, StateEvent, SubscribeOptions};
+use super::event::{Point, StateEvent, SubscribeOptions};
+use super::portion::{Portion, ToldState};
 use super::view::Kept;
 use crate::history::{Part, Place, Share, Taken, Told, read};
 use crate::jobs::stored::Stored;
@@ -35,20 +38,19 @@ const READ_MIN: usize = 64;
 /// ([`Reconnect`](crate::history::Reconnect)).
 pub struct Subscription {
     kept: Arc<Kept>,
-    /// The job. It has its own: counting the holders of a shared one is felt where there are a thousand.
-    job: Name,
-    scope: Scope,
     depth: usize,
     /// When the replay began.
     began: Duration,
-    generation: u64,
     /// It has yet to be told that the replay begins again.
     restarted: bool,
     replay: VecDeque<Arc<State>>,
-    /// What was taken and is not told yet, also of other scopes.
-    live: Share<Place, Arc<State>>,
-    /// When that was taken.
+    /// What was taken last.
+    portion: Arc<Portion>,
+    /// What of it is not told yet.
+    left: Range<usize>,
+    /// When it was taken.
     taken_at: Timestamp,
+    deliveries: Histogram,
     /// Everything up to here is in the buffer, or was.
     after: Place,
     step: Step,
@@ -79,6 +81,7 @@ impl Subscription {
         scope: Scope,
         options: SubscribeOptions,
     ) -> Result<Self> {
+        // Its own: to count the holders of a shared one is felt where there are a thousand.
         let job = Name::for_field("job", kept.cache.keys.name.as_str())?;
         let clock = kept.cache.engine.clock();
         let (began, taken_at) = (clock.monotonic(), clock.now());
@@ -87,15 +90,14 @@ impl Subscription {
         let after = options.after.map(|after| after.of(&job, generation));
         let after = after.transpose()?;
         let mut subscription = Self {
+            deliveries: kept.cache.engine.telemetry().states.deliveries(),
             kept,
-            job,
-            scope,
             depth: options.depth.max(DEPTH_MIN),
             began,
-            generation,
             restarted: false,
             replay: VecDeque::new(),
-            live: Share::default(),
+            portion: Arc::new(Portion::new(job, generation, scope)),
+            left: 0..0,
             taken_at,
             after: upto,
             step: Step::Over,
@@ -130,11 +132,16 @@ impl Subscription {
     }
 
     /// The next event; `None` after the end.
+    #[inline]
     pub async fn next(&mut self) -> Option<Result<StateEvent>> {
-        StreamExt::next(self).await
+        poll_fn(
+            #[inline]
+            |context| Pin::new(&mut *self).poll_next(context),
+        )
+        .await
     }
 
-    /// The next events together: all states that are ready, or what comes between states; `None` after the end.
+    /// The next events together: the states that are ready, as many as are buffered at most, or what comes between states; `None` after the end.
     ///
     /// Subscribers share the states of a batch, and none is counted or copied for who looks at it. That is felt
     /// where there are hundreds of subscribers. Both ways may be used on the same subscription.
@@ -195,48 +202,59 @@ impl Subscription {
     }
 
     fn restart(&self) -> Work<Snapshot> {
-        let (cache, scope) = (self.kept.cache.clone(), self.scope.clone());
+        let (cache, scope) = (self.kept.cache.clone(), self.portion.scope().clone());
         Box::pin(async move { cache.snapshot(&scope).await })
     }
 
-    fn cursor(&self, place: Place) -> Cursor {
-        Cursor::new(self.job.clone(), self.generation, place)
+    /// Holds what was taken, and nothing of what was taken before.
+    fn hold(&mut self, share: Share<Place, Arc<State>>, is_replay: bool) {
+        self.left = 0..share.left().len();
+        Portion::replace(&mut self.portion, share, is_replay);
     }
 
-    /// A state that is ready, and the place of one that is live.
-    fn buffered(&mut self) -> Option<(Arc<State>, Option<Place>)> {
-        if let Some(state) = self.replay.pop_front() {
-            return Some((state, None));
+    /// Goes on with the replay, after all of the portion was told. Answers whether there was something left of it.
+    fn refill(&mut self) -> bool {
+        let part = self.replay.len().min(self.depth);
+        if part > 0 {
+            let place = self.after;
+            let told = |event| Told {
+                place,
+                bytes: 0,
+                event,
+            };
+            let part = self.replay.drain(..part).map(told).collect();
+            self.hold(Share::of(part), true);
+        } else if !self.portion.all().is_empty() {
+            self.hold(Share::default(), false);
         }
-        while let Some(told) = self.live.next() {
-            if self.scope.covers(&told.event) {
-                return Some((told.event.clone(), Some(told.place)));
-            }
-        }
-        None
+        part > 0
     }
 
     /// Records how old a state was when it was taken.
+    #[inline]
     fn delivers(&self, state: &State) {
-        if let Some(written) = state.timestamp {
-            let telemetry = self.kept.cache.engine.telemetry();
-            telemetry.states.delivered(self.taken_at.since(written));
+        if let Some(written) = state.timestamp
+            && !self.portion.is_replay()
+        {
+            self.deliveries.record(self.taken_at.since(written));
         }
     }
 
     /// Takes what subscribers are told.
     fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
-        let taken = events.poll_take(context, self.depth, &mut self.live);
+        let mut share = Share::default();
+        let taken = events.poll_take(context, self.depth, &mut share);
         self.after = self.after.max(events.passed());
         if let Poll::Ready(Taken::Events) = taken {
-            self.took();
+            self.took(share);
         }
         taken
     }
 
     /// Something was taken: one look at the clock for all of it, since a thousand subscribers take each event.
-    fn took(&mut self) {
+    fn took(&mut self, share: Share<Place, Arc<State>>) {
         self.taken_at = self.kept.cache.engine.clock().now();
+        self.hold(share, false);
     }
 
     /// Takes what it has read by itself.
@@ -254,7 +272,7 @@ impl Subscription {
             // Whoever keeps the states has already told of what cannot be read.
             if let Change::Put(record) = &placed.change
                 && let Ok(stored) = Stored::read(&cache.keys, record)
-                && self.scope.covers(&stored.state)
+                && self.portion.scope().covers(&stored.state)
             {
                 live.push(Told {
                     place: placed.place,
@@ -264,15 +282,14 @@ impl Subscription {
             }
         }
         self.after = self.after.max(part.upto.min(upto));
-        self.live = Share::of(live);
-        self.took();
+        self.took(Share::of(live));
     }
 
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
-        let abandoned = self.replay.len() + covered(&self.live, &self.scope).count();
+        let abandoned = self.replay.len() + self.portion.covered(self.left.clone()).count();
         self.replay.clear();
-        self.live = Share::default();
+        self.hold(Share::default(), false);
         let telemetry = self.kept.cache.engine.telemetry();
         telemetry.states.abandoned(abandoned);
     }
@@ -287,14 +304,34 @@ impl Subscription {
 impl Stream for Subscription {
     type Item = Result<StateEvent>;
 
+    // What is ready is answered in the caller's own code: to move an event, in a result that has room for any
+    // error, takes longer than all the rest.
+    #[inline]
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_told(context, Self::event)
+        match self.at_hand() {
+            Some(state) => Poll::Ready(Some(Ok(StateEvent::State(state)))),
+            None => self.poll_event(context),
+        }
     }
 }
 
 impl Subscription {
-    /// Answers what is ready, or what comes next as soon as there is something.
+    /// The next state that was taken already.
     #[inline]
+    fn at_hand(&mut self) -> Option<ToldState> {
+        if self.closed.is_some() || self.restarted {
+            return None;
+        }
+        self.left.next().and_then(|index| self.tell(index))
+    }
+
+    /// Answers the next event as soon as there is one.
+    #[inline(never)]
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<StateEvent>>> {
+        self.poll_told(context, Self::event)
+    }
+
+    /// Answers what is ready, or what comes next as soon as there is something.
     fn poll_told<T: From<Point>>(
         &mut self,
         context: &mut Context<'_>,
@@ -322,33 +359,42 @@ impl Subscription {
     }
 
     /// The next state that is ready.
-    // Inlined into who answers it: to move it once more takes longer than all the rest.
-    #[inline]
     fn event(&mut self) -> Option<StateEvent> {
-        let (state, place) = self.buffered()?;
-        if place.is_some() {
-            self.delivers(&state);
+        loop {
+            while let Some(index) = self.left.next() {
+                if let Some(state) = self.tell(index) {
+                    return Some(StateEvent::State(state));
+                }
+            }
+            if !self.refill() {
+                return None;
+            }
         }
-        Some(StateEvent::State {
-            state,
-            replay: place.is_none(),
-            cursor: place.map(|place| self.cursor(place)),
+    }
+
+    /// A state of the portion, if it is of the scope.
+    #[inline]
+    fn tell(&self, index: usize) -> Option<ToldState> {
+        let state = &self.portion.all().get(index)?.event;
+        self.portion.scope().covers(state).then(|| {
+            self.delivers(state);
+            ToldState::new(self.portion.clone(), index)
         })
     }
 
     /// All states that are ready.
     fn batch(&mut self) -> Option<StateBatch> {
-        if !self.replay.is_empty() {
-            let replay = std::mem::take(&mut self.replay);
-            return Some(StateBatch::States(States::replay(replay)));
+        loop {
+            let some = std::mem::take(&mut self.left);
+            let told = self.portion.covered(some.clone());
+            if told.map(|(_, state)| self.delivers(state)).count() > 0 {
+                let states = States::new(self.portion.clone(), some);
+                return Some(StateBatch::States(states));
+            }
+            if !self.refill() {
+                return None;
+            }
         }
-        let live = std::mem::take(&mut self.live);
-        let told = covered(&live, &self.scope).map(|state| self.delivers(state));
-        if told.count() == 0 {
-            return None;
-        }
-        let (scope, cursor) = (self.scope.clone(), self.cursor(self.after));
-        Some(StateBatch::States(States::live(live, scope, cursor)))
     }
 }
 
@@ -361,7 +407,7 @@ impl Subscription {
                 let took = engine.clock().monotonic().saturating_sub(self.began);
                 engine.telemetry().states.replayed(took);
                 self.step = Step::Live(events);
-                let cursor = self.cursor(self.after);
+                let cursor = self.portion.cursor(self.after);
                 return Some(Poll::Ready(Some(Ok(Point::ReplayComplete(cursor)))));
             }
             Step::Live(mut events) => match self.poll_live(&mut events, context) {
@@ -415,10 +461,11 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (f.debug_struct("Subscription").field("scope", &self.scope))
-            .field("after", &self.after)
-            .field("step", &self.step)
-            .finish_non_exhaustive()
+        (f.debug_struct("Subscription")
+            .field("scope", self.portion.scope()))
+        .field("after", &self.after)
+        .field("step", &self.step)
+        .finish_non_exhaustive()
     }
 }
 
