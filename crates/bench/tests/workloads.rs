@@ -82,7 +82,7 @@ fn operations(name: &str) -> u64 {
         "sweep-all-1k" => 1_000,
         "states-1" => (TASKS / 20).next_multiple_of(4),
         "states-8" => TASKS.next_multiple_of(8 * 4),
-        "subscribers-seq" => 5 * (TASKS / 40).next_multiple_of(4),
+        "subscribers-seq" | "subscribers-seq-each" => 5 * (TASKS / 40).next_multiple_of(4),
         _ if name.starts_with("subscribers-") => 5 * (TASKS / 10).next_multiple_of(8 * 4),
         _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
         _ if name.starts_with("read-") => TASKS / 20 * 1_000,
