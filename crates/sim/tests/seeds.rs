@@ -253,7 +253,8 @@ fn a_write_that_its_writer_does_not_see_is_found() {
 
 #[test]
 fn a_state_that_is_lost_when_a_subscription_begins_is_found() {
-    assert_eq!(found(Planted::LostAtSwitch, 40), "replay");
+    // Who writes and reads may see it first.
+    assert!(rules(Planted::LostAtSwitch, 40).any(|rule| rule == "replay"));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<
         world.checker().told(&mut told.telling, event);
     }
     let is_live = matches!(events, [StateEvent::State(state), ..] if !state.is_replay());
-    let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(100);
+    let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(400);
     // After a part of the replay there is none: it can only begin again from the start.
     if !(is_live && repeats) {
         told.cursor = cursor.cloned();
