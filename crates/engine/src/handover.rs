@@ -128,7 +128,7 @@ impl Drop for Ticket {
 impl LeftClaim {
     /// Sends it behind a commit. The call goes on if whoever submits does not wait for it: the worker
     /// does. It runs where the submitter does, whose answer must not depend on the worker's runtime.
-    async fn carry(self, engine: &Engine, commit: Commit) -> Result<Receipt> {
+    async fn carry(self, engine: &Engine, commit: Commit, spawner: Spawner) -> Result<Receipt> {
         let (store, clock) = (engine.store().clone(), engine.clock().clone());
         let (receipt, received) = oneshot::channel();
         let exchange = Exchange {
@@ -153,7 +153,7 @@ impl LeftClaim {
                 give_back(store.as_ref(), claimed).await;
             }
         };
-        Spawner::current().spawn(call.instrument(Span::current()));
+        spawner.spawn(call.instrument(Span::current()));
         received.await.unwrap_or_else(|_| Err(unheard()))
     }
 }
@@ -172,10 +172,13 @@ async fn give_back(store: &dyn Store, claimed: Result<Claimed>) {
 }
 
 impl Engine {
-    /// Makes a commit, and carries the claim of a worker that waits for what it submits.
+    /// Makes a commit, and carries the claim of a worker that waits for what it submits. Outside a
+    /// runtime there is nobody who could go on with the call: then the worker is woken as usual.
     pub(crate) async fn commit_carrying(&self, commit: Commit) -> Result<Receipt> {
-        match self.handover().take(&commit) {
-            Some(claim) => claim.carry(self, commit).await,
+        let spawner = Spawner::try_current();
+        let carrying = spawner.and_then(|spawner| Some((self.handover().take(&commit)?, spawner)));
+        match carrying {
+            Some((claim, spawner)) => claim.carry(self, commit, spawner).await,
             None => {
                 let mut receipts = self.store().commit(vec![commit]).await;
                 receipts.pop().unwrap_or_else(|| Err(unanswered()))

@@ -15,6 +15,11 @@ impl Spawner {
         Self(Handle::current())
     }
 
+    /// Likewise, if the caller is inside one.
+    pub(crate) fn try_current() -> Option<Self> {
+        Handle::try_current().ok().map(Self)
+    }
+
     /// Runs a future. If the runtime has ended, it is dropped.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {

@@ -61,14 +61,12 @@ impl Driver {
         if outgoing == Outgoing::Nothing || now < self.pause_until {
             return;
         }
-        if self.claims.left.is_some() {
-            let busy = drains || owed > 0 || self.claims.is_time(now);
-            // One that somebody carries is a claim under way. Answers do not wait for it.
-            if !busy || !(self.claims.call_back() || owed > 0) {
-                return;
-            }
+        // Who has left a claim has nothing else to do. One that somebody carries is under way.
+        let busy = drains || self.claims.is_time(now);
+        if self.claims.left.is_some() && !(busy && self.claims.call_back()) {
+            return;
         }
-        if !drains && self.claims.left.is_none() {
+        if !drains {
             self.claims.open(&self.parts, &self.desk, now);
         }
         let claim = self.claims.send();

@@ -17,7 +17,7 @@ pub struct Settings {
     /// claims none ahead, so that others can have them.
     pub prefetch_max: usize,
     /// So many answers take the store about as long as the claim that would go with them: where it
-    /// writes several things at once, that goes beside them. At least one.
+    /// writes several things at once, that goes beside them.
     pub many_answers: usize,
     /// How long a lease runs. It is renewed three times in that time.
     pub lease: Duration,

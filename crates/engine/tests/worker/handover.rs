@@ -1,8 +1,12 @@
 //! Claims of idle workers, which go with the next task that this process submits.
 
+use futures::FutureExt;
+use plimsoll_core::Result;
 use plimsoll_core::decorate::{Fault, Method};
+use plimsoll_core::store::Submitted;
 use plimsoll_core::task::Status;
 use plimsoll_engine::Tasks;
+use tokio::task::JoinHandle;
 
 use crate::setup::{Bench, Gate, LEASE, Started, millis, secs, settle_down, spawn, start};
 
@@ -26,6 +30,16 @@ fn calls(bench: &Bench) -> [usize; 3] {
 
 fn tasks(bench: &Bench) -> Tasks {
     Tasks::new(bench.engine.clone())
+}
+
+/// Somebody who submits a task and carries a claim with it, and has no answer yet.
+async fn carrier(bench: &Bench) -> JoinHandle<Result<Submitted>> {
+    bench.calls.hold(Method::Exchange);
+    let (tasks, task) = (tasks(bench), bench.task("k", ""));
+    let submitter = spawn(async move { tasks.submit(task).await });
+    settle_down().await;
+    assert_eq!(calls(bench), [0, 1, 0]);
+    submitter
 }
 
 #[tokio::test]
@@ -93,10 +107,8 @@ async fn the_lease_counts_from_when_the_claim_was_sent() {
 async fn what_is_heard_late_is_not_trusted_for_longer() {
     let (bench, gate) = (Bench::without_hints(), Gate::new());
     let _worker = idle(&bench, &gate).await;
-    bench.calls.hold(Method::Exchange);
     bench.calls.hold(Method::Renew);
-    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
-    let _submitter = spawn(async move { tasks.submit(task).await });
+    let _submitter = carrier(&bench).await;
     bench.pass_in(LEASE, secs(1)).await;
     bench.calls.let_go(Method::Exchange);
     bench.pass(millis(10)).await;
@@ -107,10 +119,7 @@ async fn what_is_heard_late_is_not_trusted_for_longer() {
 async fn what_was_carried_for_a_worker_that_is_gone_comes_back_at_once() {
     let (bench, gate) = (Bench::without_hints(), Gate::new());
     let worker = idle(&bench, &gate).await;
-    bench.calls.hold(Method::Exchange);
-    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
-    let submitter = spawn(async move { tasks.submit(task).await });
-    settle_down().await;
+    let submitter = carrier(&bench).await;
     worker.work.abort();
     settle_down().await;
     bench.calls.let_go(Method::Exchange);
@@ -159,10 +168,7 @@ async fn a_full_claim_is_followed_by_another() {
 async fn a_submitter_that_goes_away_takes_nothing_with_it() {
     let (bench, gate) = (Bench::without_hints(), Gate::new());
     let _worker = idle(&bench, &gate).await;
-    bench.calls.hold(Method::Exchange);
-    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
-    let submitter = spawn(async move { tasks.submit(task).await });
-    settle_down().await;
+    let submitter = carrier(&bench).await;
     submitter.abort();
     settle_down().await;
     assert_eq!(gate.arrived(), 0);
@@ -204,10 +210,7 @@ async fn a_worker_that_drains_calls_its_claim_back() {
 async fn what_comes_while_a_worker_drains_is_given_back() {
     let (bench, gate) = (Bench::without_hints(), Gate::new());
     let worker = idle(&bench, &gate).await;
-    bench.calls.hold(Method::Exchange);
-    let (tasks, task) = (tasks(&bench), bench.task("k", ""));
-    let submitter = spawn(async move { tasks.submit(task).await });
-    settle_down().await;
+    let submitter = carrier(&bench).await;
     worker.stopper.drain();
     settle_down().await;
     assert!(!worker.work.is_finished());
@@ -225,5 +228,17 @@ async fn a_worker_that_is_gone_has_left_nothing() {
     worker.work.abort();
     settle_down().await;
     tasks(&bench).submit(bench.task("k", "")).await.unwrap();
+    assert_eq!(calls(&bench), [1, 0, 0]);
+}
+
+#[test]
+fn who_submits_outside_a_runtime_carries_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let (bench, gate) = (Bench::without_hints(), Gate::new());
+    let _worker = runtime.block_on(idle(&bench, &gate));
+    let tasks = tasks(&bench);
+    let submitted = tasks.submit(bench.task("k", "")).now_or_never();
+    assert!(submitted.unwrap().is_ok());
     assert_eq!(calls(&bench), [1, 0, 0]);
 }
