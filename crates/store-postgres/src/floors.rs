@@ -6,9 +6,11 @@
 //! So whoever sees that a look takes long remembers, for each priority of the lane, before which moment
 //! there was nothing left, and begins there the next time.
 //!
-//! A task may come to be before that moment: it was given back, or its transaction took long. So the
-//! whole lane is looked at again whenever there seems to be nothing left, and from time to time, the
-//! less often the longer that takes. As soon as it is quick again, nothing is skipped any more.
+//! A task may come to be before that moment: it was given back, or its transaction took long. What
+//! this process gives back lowers the floor. For what others do, the whole lane is looked at again
+//! whenever there seems to be nothing left, and from time to time, the less often the longer that
+//! takes. As soon as it is quick again, nothing is skipped any more; nor if skipping does not help: then
+//! the server is slow for another reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,21 +18,27 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::task::Priority;
+use plimsoll_core::task::{Priority, Task};
+
+use crate::codec::lane_number;
 
 /// How many priorities there are.
 const PRIORITIES: usize = Priority::HIGHEST.get() as usize + 1;
 /// What a look takes at most, and what each row it finds may take, as long as nothing is in its way.
 const QUICK: Duration = Duration::from_millis(1);
 const QUICK_EACH: Duration = Duration::from_micros(8);
-/// After so many slow looks in a row something is skipped: one may be slow by chance.
+/// After so many slow looks in a row something is skipped: one may be slow by chance. One that takes
+/// so many times as long as it should counts as that many.
 const SLOW_MAX: u32 = 3;
+const VERY_SLOW_TIMES: u32 = 10;
+/// After so many looks in a row that skipped something and took long all the same, nothing is skipped.
+const VAIN_MAX: u32 = 3;
 /// How old a moment must be before it is skipped: what was submitted then has been committed.
 const SETTLED: Duration = Duration::from_millis(200);
 /// How long the whole lane is not looked at: so many times what a look took, within these bounds.
-const REST_TIMES: u32 = 20;
+const REST_TIMES: u32 = 50;
 const REST_LEAST: Duration = Duration::from_secs(1);
-const REST_MOST: Duration = Duration::from_secs(10);
+const REST_MOST: Duration = Duration::from_secs(60);
 
 /// For each priority, the moment before which nothing is left.
 pub(crate) type Floor = [Timestamp; PRIORITIES];
@@ -48,6 +56,10 @@ struct Lane {
 struct Skips {
     floor: Floor,
     until: Duration,
+    /// How much longer than it should the look at the whole lane took.
+    wasted: Duration,
+    /// How many looks in a row took nearly as long although they skipped something.
+    vain: u32,
 }
 
 /// What a look has found.
@@ -62,28 +74,50 @@ pub(crate) struct Look {
     pub(crate) now: Timestamp,
 }
 
+impl Look {
+    /// What it takes if nothing is in its way.
+    fn quick(&self) -> Duration {
+        QUICK + QUICK_EACH * u32::try_from(self.found.len()).unwrap_or(u32::MAX)
+    }
+
+    fn wasted(&self) -> Duration {
+        self.took.saturating_sub(self.quick())
+    }
+}
+
 impl Lane {
     /// What is known after a look that began at a floor, or was at the whole lane, at a moment of the
     /// timer.
     fn after(&self, look: &Look, began: Option<&Floor>, timer: Duration) -> Self {
-        let quick = QUICK + QUICK_EACH * u32::try_from(look.found.len()).unwrap_or(u32::MAX);
         match (began, &self.skips) {
-            (Some(began), Some(skips)) => Self {
-                slow: self.slow,
-                skips: Some(Skips {
+            (Some(began), Some(skips)) => {
+                let helps = look.wasted() * 2 < skips.wasted;
+                let vain = if helps { 0 } else { skips.vain + 1 };
+                let skips = Skips {
                     floor: risen(&skips.floor, began, look),
-                    until: skips.until,
-                }),
-            },
+                    vain,
+                    ..*skips
+                };
+                match vain < VAIN_MAX {
+                    true => Self {
+                        slow: self.slow,
+                        skips: Some(skips),
+                    },
+                    false => Self::default(),
+                }
+            }
             // Nothing is skipped any more.
             (Some(_), None) => self.clone(),
-            (None, _) if look.took <= quick => Self::default(),
+            (None, _) if look.wasted().is_zero() => Self::default(),
             (None, _) => {
-                let slow = self.slow.saturating_add(1);
+                let very = look.took >= look.quick() * VERY_SLOW_TIMES;
+                let slow = self.slow.saturating_add(if very { SLOW_MAX } else { 1 });
                 let rest = (look.took * REST_TIMES).clamp(REST_LEAST, REST_MOST);
                 let skips = || Skips {
                     floor: risen(&BOTTOM, &BOTTOM, look),
                     until: timer + rest,
+                    wasted: look.wasted(),
+                    vain: 0,
                 };
                 Self {
                     slow,
@@ -150,11 +184,31 @@ impl Floors {
             lanes.insert(lane, after);
         }
     }
+
+    /// Takes in that this process has given tasks back: they are looked at again.
+    pub(crate) fn given_back<'a>(&self, ns: i32, tasks: impl IntoIterator<Item = &'a Task>) {
+        let mut lanes = self.lanes();
+        if lanes.is_empty() {
+            return;
+        }
+        for task in tasks {
+            let lane = lanes.get_mut(&lane_number(ns, &task.spec.lane));
+            if let Some(skips) = lane.and_then(|lane| lane.skips.as_mut()) {
+                let floor = &mut skips.floor[usize::from(task.priority.get())];
+                *floor = task.runnable_at.min(*floor);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
+    use plimsoll_core::decide::{Moment, Rows, batch};
+    use plimsoll_core::store::{Commit, Write};
+    use plimsoll_core::task::NewTask;
+    use plimsoll_core::{Limits, Revision, TaskId};
+
     use super::*;
 
     const NOW: i64 = 10_000_000;
@@ -175,7 +229,7 @@ mod tests {
     }
 
     fn slow(found: &[(u8, i64)], more: bool) -> Look {
-        look(found, more, Duration::from_millis(200))
+        look(found, more, Duration::from_millis(5))
     }
 
     /// A lane after three slow looks.
@@ -199,6 +253,40 @@ mod tests {
                 in_a_row = if is_slow { in_a_row + 1 } else { 0 };
                 lane = lane.after(if is_slow { &slow } else { &quick }, None, Duration::ZERO);
                 assert_eq!(lane.skips.is_some(), in_a_row >= 3, "{looks:b} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_very_slow_look_is_enough() {
+        let enough = (QUICK + QUICK_EACH) * VERY_SLOW_TIMES;
+        let after =
+            |took| Lane::default().after(&look(&[(5, 1)], true, took), None, Duration::ZERO);
+        assert!(after(enough).skips.is_some());
+        let less = after(enough - Duration::from_micros(1));
+        assert_eq!((less.slow, less.skips), (1, None));
+    }
+
+    #[test]
+    fn what_does_not_help_is_given_up() {
+        let whole = look(&[(5, 1)], true, Duration::from_millis(21));
+        let began = floor(&skipping(&whole));
+        let (helps, vain) = (
+            slow(&[(5, 1)], true),
+            look(&[(5, 1)], true, whole.took / 2 + QUICK),
+        );
+        for looks in 0..1 << 6_u32 {
+            let (mut lane, mut in_a_row) = (skipping(&whole), 0);
+            for bit in 0..6 {
+                let is_vain = looks >> bit & 1 == 1;
+                in_a_row = if is_vain { in_a_row + 1 } else { 0 };
+                let look = if is_vain { &vain } else { &helps };
+                lane = lane.after(look, Some(&began), Duration::ZERO);
+                if in_a_row == VAIN_MAX {
+                    assert_eq!(lane, Lane::default(), "{looks:b} {bit}");
+                    break;
+                }
+                assert!(lane.skips.is_some(), "{looks:b} {bit}");
             }
         }
     }
@@ -239,7 +327,7 @@ mod tests {
     fn a_floor_rises_and_never_falls_until_the_whole_lane_is_looked_at() {
         let lane = skipping(&slow(&[(5, 300)], true));
         let (began, until) = (floor(&lane), lane.skips.clone().expect("skips").until);
-        assert_eq!(until, Duration::from_millis(200) * REST_TIMES);
+        assert_eq!(until, REST_LEAST);
         let later = lane.after(&look(&[(5, 500)], true, QUICK), Some(&began), until / 2);
         let skips = later.skips.clone().expect("skips");
         assert_eq!((skips.floor[5], skips.until), (at(500), until));
@@ -267,7 +355,50 @@ mod tests {
             lane.skips.expect("skips").until
         };
         assert_eq!(until(Duration::from_millis(3)), REST_LEAST);
+        let took = Duration::from_millis(100);
+        assert_eq!(until(took), took * REST_TIMES);
         assert_eq!(until(Duration::from_secs(60)), REST_MOST);
+    }
+
+    /// A task that waits since then.
+    fn waiting(queue: &str, moment: i64) -> Task {
+        let (limits, mut rows) = (Limits::default(), Rows::default());
+        let moment = Moment {
+            now: at(moment),
+            revision: Revision::new(1),
+            limits: &limits,
+        };
+        let lane = plimsoll_core::task::Lane::new(queue, "kind").expect("a lane");
+        let new = NewTask::new(TaskId::from_u128(7), lane, "x");
+        let id = new.id;
+        rows.tasks.load(id, None);
+        let submit = [Commit::of(Write::Submit(Box::new(new)))];
+        batch(&submit, &mut rows, moment).expect("all rows");
+        let task = rows.tasks.get(&id).flatten().expect("a task");
+        task.as_ref().clone()
+    }
+
+    #[test]
+    fn what_is_given_back_lowers_the_floor_of_its_lane() {
+        let (floors, task) = (Floors::default(), waiting("queue", 100));
+        let lane = lane_number(1, &task.spec.lane);
+        for _ in 0..3 {
+            floors.saw(lane, &slow(&[(5, 300)], false), None);
+        }
+        let floor = || floors.of(lane).expect("a floor");
+        let before = floor();
+        floors.given_back(2, [&task]);
+        floors.given_back(1, [&waiting("other", 100), &waiting("queue", 400)]);
+        assert_eq!(floor(), before);
+        floors.given_back(1, [&task]);
+        let mut lower = before;
+        lower[usize::from(task.priority.get())] = at(100);
+        assert_eq!((task.priority.get(), floor()), (5, lower));
+        // A look that began before has not seen it.
+        floors.saw(lane, &look(&[(5, 500)], true, QUICK), Some(&before));
+        assert_eq!(floor(), lower);
+        floors.saw(lane, &look(&[(5, 500)], true, QUICK), Some(&lower));
+        assert_eq!(floor()[5], at(500));
     }
 
     #[test]

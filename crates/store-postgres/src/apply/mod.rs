@@ -59,6 +59,8 @@ pub(crate) struct Apply {
     pub(crate) counts: Counts,
     others: Vec<Call>,
     pub(crate) written: Vec<Written>,
+    /// Tasks that wait again.
+    pub(crate) given_back: Vec<Arc<Task>>,
 }
 
 impl Apply {
@@ -113,6 +115,9 @@ impl Apply {
             (before, Some(after)) => {
                 self.written.push(Written::changed(&after));
                 self.count(before, Some(&after));
+                if before.is_some() && after.status == Status::Pending {
+                    self.given_back.push(after.clone());
+                }
                 match before {
                     None => self.new.push(after.clone()),
                     Some(before) if self.leaves_claim(before.id()) => {}

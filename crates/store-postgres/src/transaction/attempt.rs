@@ -125,6 +125,8 @@ pub(crate) async fn attempt(
     }
     assumed.held.committed(leaves, &closed);
     about.held.committed(ns, writing.tasks.drain(..));
+    let given_back = writing.given_back.iter().map(|task| &**task);
+    about.floors.given_back(ns, given_back);
     let renewals = done.renewals.iter().flatten().flatten();
     about.held.renewed(ns, renewed(part, renewals));
     if let Some((request, tasks)) = plain.filter(|(_, tasks)| !tasks.is_empty()) {

@@ -1,10 +1,12 @@
 //! What a transaction is going to write, and its end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::{Commit, Receipt};
+use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Position, Result, Timestamp};
 use tokio_postgres::types::Type;
@@ -78,6 +80,8 @@ pub(super) struct Writing {
     remember: BTreeMap<Id, (bool, Vec<u8>)>,
     logs: bool,
     pub(super) tasks: Vec<Written>,
+    /// Tasks that wait again.
+    pub(super) given_back: Vec<Arc<Task>>,
 }
 
 impl Writing {
@@ -91,6 +95,7 @@ impl Writing {
             remember: BTreeMap::new(),
             logs: false,
             tasks: Vec::new(),
+            given_back: Vec::new(),
         }
     }
 
@@ -137,6 +142,7 @@ impl Writing {
     pub(super) fn flush(&mut self) -> Answer<Vec<Call>> {
         let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
         self.tasks.append(&mut apply.written);
+        self.given_back.append(&mut apply.given_back);
         self.counts.absorb(std::mem::take(&mut apply.counts));
         apply.calls()
     }
