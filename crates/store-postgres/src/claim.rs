@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::change::{Change, TaskChange};
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::decide::task::Verdict;
 use plimsoll_core::decide::{Moment, RowId, task};
 use plimsoll_core::error::NotFound;
@@ -333,11 +334,16 @@ impl Line<'_> {
         // A task that waits for another one has no time of its own.
         let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
         self.saw(&numbers, &found, floor.as_ref())?;
-        // That there is nothing is only said of the whole lane.
-        if floor.is_some() && found.is_empty() {
-            let whole = [heads_of(ns, &numbers, wanted, heads)];
+        // That there is nothing is only said of the whole lane, as it is or was a moment ago.
+        if let (Some(_), [lane], true) = (&floor, &numbers[..], found.is_empty())
+            && self.floors.doubts(*lane)
+        {
+            let (whole, timer) = ([heads_of(ns, &numbers, wanted, heads)], SystemClock::new());
             found = session.run(&whole).await?.swap_remove(0);
-            self.saw(&numbers, &found, None)?;
+            match found.is_empty() {
+                true => self.floors.saw_nothing(*lane, timer.monotonic()),
+                false => self.saw(&numbers, &found, None)?,
+            }
         }
         let (mut tasks, mut refused);
         loop {

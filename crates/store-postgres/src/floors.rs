@@ -8,8 +8,8 @@
 //!
 //! A task may come to be before that moment: it was given back, or its transaction took long. What
 //! this process gives back lowers the floor. For what others do, the whole lane is looked at again
-//! whenever there seems to be nothing left, and from time to time, the less often the longer that
-//! takes. As soon as it is quick again, nothing is skipped any more; nor if skipping does not help: then
+//! when there seems to be nothing left, and from time to time, the less often the longer that takes.
+//! As soon as it is quick again, nothing is skipped any more; nor if skipping does not help: then
 //! the server is slow for another reason.
 
 use std::collections::BTreeMap;
@@ -39,6 +39,9 @@ const SETTLED: Duration = Duration::from_millis(200);
 const REST_TIMES: u32 = 50;
 const REST_LEAST: Duration = Duration::from_secs(1);
 const REST_MOST: Duration = Duration::from_secs(60);
+/// Likewise while there seems to be nothing left: workers have nothing else to do then, but what comes
+/// must not wait for them.
+const EMPTY_REST_TIMES: u32 = 5;
 
 /// For each priority, the moment before which nothing is left.
 pub(crate) type Floor = [Timestamp; PRIORITIES];
@@ -56,6 +59,8 @@ struct Lane {
 struct Skips {
     floor: Floor,
     until: Duration,
+    /// Until when it is believed that there is nothing if nothing is found above the floor.
+    empty_until: Duration,
     /// How much longer than it should the look at the whole lane took.
     wasted: Duration,
     /// How many looks in a row took nearly as long although they skipped something.
@@ -116,6 +121,7 @@ impl Lane {
                 let skips = || Skips {
                     floor: risen(&BOTTOM, &BOTTOM, look),
                     until: timer + rest,
+                    empty_until: Duration::ZERO,
                     wasted: look.wasted(),
                     vain: 0,
                 };
@@ -172,6 +178,34 @@ impl Floors {
         }
         skips.until = now + REST_MOST;
         None
+    }
+
+    /// Whether the whole lane is to be looked at because nothing was found above its floor. One caller
+    /// does so.
+    pub(crate) fn doubts(&self, lane: i64) -> bool {
+        let now = self.timer.monotonic();
+        let mut lanes = self.lanes();
+        let Some(skips) = lanes.get_mut(&lane).and_then(|lane| lane.skips.as_mut()) else {
+            return true;
+        };
+        let doubts = now >= skips.empty_until;
+        if doubts {
+            skips.empty_until = now + REST_MOST;
+        }
+        doubts
+    }
+
+    /// Takes in that there was nothing in the whole lane, and how long that took.
+    pub(crate) fn saw_nothing(&self, lane: i64, took: Duration) {
+        let now = self.timer.monotonic();
+        let mut lanes = self.lanes();
+        let Some(skips) = lanes.get_mut(&lane).and_then(|lane| lane.skips.as_mut()) else {
+            return;
+        };
+        match took <= QUICK {
+            true => drop(lanes.remove(&lane)),
+            false => skips.empty_until = now + (took * EMPTY_REST_TIMES).min(REST_MOST),
+        }
     }
 
     /// Takes in what a look has found that began at a floor, or was at the whole lane.
@@ -358,6 +392,34 @@ mod tests {
         let took = Duration::from_millis(100);
         assert_eq!(until(took), took * REST_TIMES);
         assert_eq!(until(Duration::from_secs(60)), REST_MOST);
+    }
+
+    #[test]
+    fn that_there_is_nothing_is_believed_for_a_while() {
+        let floors = Floors::default();
+        assert!(floors.doubts(7));
+        for _ in 0..3 {
+            floors.saw(7, &slow(&[(5, 300)], true), None);
+        }
+        // One looks, the others believe it meanwhile, and for as long as that is worth.
+        assert_eq!([floors.doubts(7), floors.doubts(7)], [true, false]);
+        let before = floors.timer.monotonic();
+        floors.saw_nothing(7, Duration::from_secs(2));
+        let until = |floors: &Floors| {
+            let lanes = floors.lanes();
+            let skips = lanes.get(&7).and_then(|lane| lane.skips.as_ref());
+            skips.expect("skips").empty_until
+        };
+        let rest = until(&floors) - before;
+        let expected = Duration::from_secs(2) * EMPTY_REST_TIMES;
+        assert!(rest >= expected && rest < expected * 2, "{rest:?}");
+        assert!(!floors.doubts(7));
+        floors.saw_nothing(7, Duration::from_secs(600));
+        assert!(until(&floors) < before + REST_MOST * 2);
+        // A quick look says that nothing is in the way any more.
+        floors.saw_nothing(7, QUICK);
+        assert_eq!(floors.of(7), None);
+        assert!(floors.lanes().is_empty());
     }
 
     /// A task that waits since then.
