@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use plimsoll::clock::Clock;
 use plimsoll::record::fields;
-use plimsoll::store::{Put, Write};
-use plimsoll::{Engine, Ids, Key, StoreExt};
+use plimsoll::store::{List, Put, Selector, Write};
+use plimsoll::task::{Lane, Status};
+use plimsoll::{Engine, Ids, Key, Name, StoreExt};
 
 use super::DemoError;
 use super::books::Books;
-use super::fleet::{Fleet, State};
+use super::fleet::{self, Fleet, State};
+use super::job;
 
 /// How a run looks at the moment.
 pub(super) struct Scene<'a> {
@@ -42,6 +44,20 @@ impl Scene<'_> {
             written = write => Ok(written.map(|_| true)?),
             () = self.engine.clock().sleep(Duration::from_secs(1)) => Ok(false),
         }
+    }
+
+    /// Whether a worker holds a task by the books. What it said of itself may be out of date.
+    async fn holds_something(&self, worker: usize) -> Result<bool, DemoError> {
+        let name = Name::new(fleet::name(worker))?;
+        for kind in job::KINDS {
+            let lane = Lane::new(job::QUEUE, kind)?;
+            let mut list = List::new(Selector::Lane(lane, Status::Claimed), 1_000);
+            list.filter.worker = Some(name.clone());
+            if !self.engine.store().list(list).await?.rows.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -172,8 +188,8 @@ impl Script {
         match self.freeze {
             Freeze::Waiting if scene.percent() >= FREEZE_AT && report.running > 0 => {
                 fleet.freeze(self.frozen)?;
-                if !scene.can_write().await? {
-                    // Nobody could work, and there would be nothing to see: not at this moment.
+                if !scene.can_write().await? || !scene.holds_something(self.frozen).await? {
+                    // Nobody could work, or there would be nothing to see: not at this moment.
                     return fleet.thaw(self.frozen);
                 }
                 fleet.freezes += 1;
