@@ -6,9 +6,10 @@
 //! So whoever sees that a look takes long remembers, for each priority of the lane, before which moment
 //! there was nothing left, and begins there the next time.
 //!
-//! A task may come to be before that moment: it was given back, or its transaction took long. What
-//! this process gives back lowers the floor. For what others do, the whole lane is looked at again
-//! when there seems to be nothing left, and from time to time, the less often the longer that takes.
+//! A task may come to be before that moment: it was given back, or its transaction took long. Whoever
+//! does that says so, to this process and to others, and the floor is lowered. What is not heard of is
+//! found all the same: the whole lane is looked at again when there seems to be nothing left, and from
+//! time to time, the less often the longer that takes.
 //! As soon as it is quick again, nothing is skipped any more; nor if skipping does not help: then
 //! the server is slow for another reason.
 
@@ -18,7 +19,8 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::task::{Priority, Task};
+use plimsoll_core::task::Priority;
+use plimsoll_core::wake::Wake;
 
 use crate::codec::lane_number;
 
@@ -190,7 +192,7 @@ impl Floors {
         };
         let doubts = now >= skips.empty_until;
         if doubts {
-            skips.empty_until = now + REST_MOST;
+            skips.empty_until = now + REST_LEAST;
         }
         doubts
     }
@@ -219,18 +221,22 @@ impl Floors {
         }
     }
 
-    /// Takes in that this process has given tasks back: they are looked at again.
-    pub(crate) fn given_back<'a>(&self, ns: i32, tasks: impl IntoIterator<Item = &'a Task>) {
-        let mut lanes = self.lanes();
-        if lanes.is_empty() {
+    /// Takes in since when tasks wait in these lanes that may not have been seen.
+    pub(crate) fn lower(&self, ns: i32, wake: &Wake, back_to: Option<Timestamp>) {
+        let Some(back_to) = back_to else { return };
+        let mut all = self.lanes();
+        if all.is_empty() {
             return;
         }
-        for task in tasks {
-            let lane = lanes.get_mut(&lane_number(ns, &task.spec.lane));
-            if let Some(skips) = lane.and_then(|lane| lane.skips.as_mut()) {
-                let floor = &mut skips.floor[usize::from(task.priority.get())];
-                *floor = task.runnable_at.min(*floor);
-            }
+        let named: Vec<i64> = wake
+            .lanes
+            .iter()
+            .map(|lane| lane_number(ns, lane))
+            .collect();
+        let meant = |lane: &i64| wake.any_lane || named.contains(lane);
+        for (_, lane) in all.iter_mut().filter(|(lane, _)| meant(lane)) {
+            let floors = lane.skips.iter_mut().flat_map(|skips| &mut skips.floor);
+            floors.for_each(|floor| *floor = back_to.min(*floor));
         }
     }
 }
@@ -238,11 +244,6 @@ impl Floors {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use plimsoll_core::decide::{Moment, Rows, batch};
-    use plimsoll_core::store::{Commit, Write};
-    use plimsoll_core::task::NewTask;
-    use plimsoll_core::{Limits, Revision, TaskId};
-
     use super::*;
 
     const NOW: i64 = 10_000_000;
@@ -422,45 +423,37 @@ mod tests {
         assert!(floors.lanes().is_empty());
     }
 
-    /// A task that waits since then.
-    fn waiting(queue: &str, moment: i64) -> Task {
-        let (limits, mut rows) = (Limits::default(), Rows::default());
-        let moment = Moment {
-            now: at(moment),
-            revision: Revision::new(1),
-            limits: &limits,
-        };
-        let lane = plimsoll_core::task::Lane::new(queue, "kind").expect("a lane");
-        let new = NewTask::new(TaskId::from_u128(7), lane, "x");
-        let id = new.id;
-        rows.tasks.load(id, None);
-        let submit = [Commit::of(Write::Submit(Box::new(new)))];
-        batch(&submit, &mut rows, moment).expect("all rows");
-        let task = rows.tasks.get(&id).flatten().expect("a task");
-        task.as_ref().clone()
-    }
-
     #[test]
-    fn what_is_given_back_lowers_the_floor_of_its_lane() {
-        let (floors, task) = (Floors::default(), waiting("queue", 100));
-        let lane = lane_number(1, &task.spec.lane);
+    fn a_floor_is_lowered_for_what_comes_late() {
+        let lane = |queue: &str| plimsoll_core::task::Lane::new(queue, "kind").expect("a lane");
+        let wake = |queue: &str| Wake {
+            lanes: [lane(queue)].into(),
+            ..Wake::default()
+        };
+        let (floors, number) = (Floors::default(), lane_number(1, &lane("queue")));
         for _ in 0..3 {
-            floors.saw(lane, &slow(&[(5, 300)], false), None);
+            floors.saw(number, &slow(&[(5, 300)], false), None);
         }
-        let floor = || floors.of(lane).expect("a floor");
+        let floor = || floors.of(number).expect("a floor");
         let before = floor();
-        floors.given_back(2, [&task]);
-        floors.given_back(1, [&waiting("other", 100), &waiting("queue", 400)]);
+        floors.lower(2, &wake("queue"), Some(at(100)));
+        floors.lower(1, &wake("other"), Some(at(100)));
+        floors.lower(1, &wake("queue"), None);
+        floors.lower(1, &wake("queue"), Some(at(NOW)));
         assert_eq!(floor(), before);
-        floors.given_back(1, [&task]);
-        let mut lower = before;
-        lower[usize::from(task.priority.get())] = at(100);
-        assert_eq!((task.priority.get(), floor()), (5, lower));
+        floors.lower(1, &wake("queue"), Some(at(100)));
+        assert_eq!(floor(), [at(100); PRIORITIES]);
         // A look that began before has not seen it.
-        floors.saw(lane, &look(&[(5, 500)], true, QUICK), Some(&before));
-        assert_eq!(floor(), lower);
-        floors.saw(lane, &look(&[(5, 500)], true, QUICK), Some(&lower));
+        floors.saw(number, &look(&[(5, 500)], true, QUICK), Some(&before));
+        assert_eq!(floor()[5], at(100));
+        floors.saw(number, &look(&[(5, 500)], true, QUICK), Some(&floor()));
         assert_eq!(floor()[5], at(500));
+        let any = Wake {
+            any_lane: true,
+            ..Wake::default()
+        };
+        floors.lower(2, &any, Some(Timestamp::MIN));
+        assert_eq!(floor(), BOTTOM);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use plimsoll_core::store::{Commit, Write};
 use plimsoll_core::task::{
     Due, KeyLifetime, KeyRequest, Lane, NewTask, OnConflict, Priority, RetryPolicy,
 };
-use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, GroupId, IdempotencyKey, Invalid, Name, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
@@ -25,7 +24,7 @@ use tokio_postgres::{Row, Transaction};
 
 use crate::codec::{At, Blob, Id, Json, column, decode, encode};
 use crate::error::{Answer, Fault};
-use crate::notice::Notice;
+use crate::notice::{News, Notice};
 use crate::pool::Pool;
 use crate::session::{BEGIN, Call, Param, Session, Sql, params, quoted, with_schema};
 use crate::stuck;
@@ -127,8 +126,8 @@ pub(crate) async fn add(
 ) -> Answer<()> {
     let mut params = columns(ns, task, now)?;
     let notice = Notice {
-        wake: Wake::default(),
         inbox: true,
+        ..Notice::default()
     };
     params.extend(params![schema.to_owned(), notice.text(ns, 0)]);
     let typed: Vec<_> = (params.iter())
@@ -232,7 +231,7 @@ pub(crate) enum Taken {
     /// there needs rows that somebody has locked.
     NotYet,
     /// Some tasks, and there may be more.
-    Some(Wake),
+    Some(News),
 }
 
 /// How to go about it.
@@ -337,7 +336,7 @@ async fn take_with(
         past_locked: false,
     };
     let done = attempt(session, about, part, tried).await?;
-    Ok(Taken::Some(done.wake))
+    Ok(Taken::Some(done.news))
 }
 
 /// Tasks that come from the inbox.

@@ -15,7 +15,6 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::wake::Wake;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Notification};
@@ -23,12 +22,15 @@ use tokio_postgres::{AsyncMessage, Client, Notification};
 use crate::config::Config;
 use crate::connect::connect;
 use crate::error::{Answer, Fault};
-use crate::notice::Notice;
+use crate::notice::{News, Notice};
 use crate::session::{Call, Sql, in_time, params, quoted};
 use crate::spawn::spawn;
 
-/// How long after a notification the next one may follow: what is written until then goes as one.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long after a notification the next one may follow: so long for each change that it told of,
+/// and this at most. About so long whoever heard it has enough to do, and then looks for more by itself.
+/// What is written until then goes as one.
+const REST_EACH: Duration = Duration::from_micros(200);
+const REST_MOST: Duration = Duration::from_millis(5);
 /// How long to wait before the first try to connect again, and the longest such wait.
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
@@ -77,9 +79,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Outbox {
-    waiting: BTreeMap<i32, Wake>,
+    waiting: BTreeMap<i32, News>,
     /// What is on its way, until the server has taken it.
-    sending: BTreeMap<i32, Wake>,
+    sending: BTreeMap<i32, News>,
     /// Before this moment of the timer nothing else is sent.
     rests_until: Duration,
     closed: bool,
@@ -110,25 +112,25 @@ impl Listening {
 
     /// What a writer is to send after its commit, so that other processes hear at once that there is
     /// work. Nothing, if something was sent just now: then it is to be [told](Self::tell).
-    pub(crate) fn at_once(&self, ns: i32, wake: &Wake) -> Option<Call> {
+    pub(crate) fn at_once(&self, ns: i32, news: &News) -> Option<Call> {
         let sender = self.shared.backend.load(Ordering::Relaxed);
         let now = self.shared.timer.monotonic();
-        let is_work = wake.any_lane || !wake.lanes.is_empty();
+        let is_work = news.wake.any_lane || !news.wake.lanes.is_empty();
         let mut outbox = self.shared.outbox();
         if !is_work || sender == 0 || !outbox.is_empty() || now < outbox.rests_until {
             return None;
         }
-        outbox.rests_until = now + PAUSE;
-        let (wake, channel) = (wake.clone(), self.shared.config.schema.clone());
-        let text = Notice { wake, inbox: false }.text(ns, sender);
+        outbox.rests_until = now + rest_after(news.changes);
+        let channel = self.shared.config.schema.clone();
+        let text = Notice::of(news).text(ns, sender);
         Some(Call::new(&AT_ONCE, params![channel, text]))
     }
 
     /// Tells other processes, soon.
-    pub(crate) fn tell(&self, ns: i32, wake: &Wake) {
-        if !wake.is_empty() {
+    pub(crate) fn tell(&self, ns: i32, news: &News) {
+        if !news.wake.is_empty() {
             let mut outbox = self.shared.outbox();
-            outbox.waiting.entry(ns).or_default().absorb(wake);
+            outbox.waiting.entry(ns).or_default().absorb(news);
             drop(outbox);
             self.shared.bell.notify_one();
         }
@@ -181,11 +183,10 @@ impl Shared {
                 let rest = outbox.rests_until.saturating_sub(now);
                 if !outbox.waiting.is_empty() && (rest.is_zero() || outbox.closed) {
                     outbox.sending = std::mem::take(&mut outbox.waiting);
-                    outbox.rests_until = now + PAUSE;
-                    let notices = outbox.sending.iter().map(|(ns, wake)| {
-                        let wake = wake.clone();
-                        Notice { wake, inbox: false }.text(*ns, 0)
-                    });
+                    let changes = outbox.sending.values().map(|news| news.changes).sum();
+                    outbox.rests_until = now + rest_after(changes);
+                    let sending = outbox.sending.iter();
+                    let notices = sending.map(|(ns, news)| Notice::of(news).text(*ns, 0));
                     return Some(notices.collect());
                 }
                 if outbox.closed {
@@ -225,8 +226,8 @@ impl Shared {
     /// What was taken may not have been sent, and is sent again.
     fn unsent(&self) {
         let mut outbox = self.outbox();
-        for (ns, wake) in std::mem::take(&mut outbox.sending) {
-            outbox.waiting.entry(ns).or_default().absorb(&wake);
+        for (ns, news) in std::mem::take(&mut outbox.sending) {
+            outbox.waiting.entry(ns).or_default().absorb(&news);
         }
     }
 
@@ -241,6 +242,14 @@ impl Shared {
         // Whoever rang meanwhile wanted something sent.
         self.bell.notify_one();
     }
+}
+
+/// How long nothing else is sent after a notification that told of so many changes.
+fn rest_after(changes: usize) -> Duration {
+    let changes = u32::try_from(changes).unwrap_or(u32::MAX);
+    REST_EACH
+        .saturating_mul(changes)
+        .clamp(REST_EACH, REST_MOST)
 }
 
 /// Listens and tells until nobody is left.
@@ -351,6 +360,15 @@ async fn send(shared: &Shared, client: &Client, notices: Vec<String>) -> Answer<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_more_was_told_the_later_comes_more() {
+        assert_eq!(rest_after(0), REST_EACH);
+        assert_eq!(rest_after(1), REST_EACH);
+        assert_eq!(rest_after(7), REST_EACH * 7);
+        assert_eq!(rest_after(25), REST_MOST);
+        assert_eq!(rest_after(usize::MAX), REST_MOST);
+    }
 
     /// How soon all is well after the cause of a fault has ended.
     const WELL_WITHIN: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! What processes tell each other: text that is small enough for one notification.
 
+use plimsoll_core::Timestamp;
 use plimsoll_core::task::Lane;
 use plimsoll_core::wake::Wake;
 use serde::{Deserialize, Serialize};
@@ -7,21 +8,47 @@ use serde::{Deserialize, Serialize};
 /// PostgreSQL takes less than 8,000 bytes.
 const BYTES_MAX: usize = 7_900;
 
+/// What transactions have to tell, and of how many changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct News {
+    pub(crate) wake: Wake,
+    pub(crate) changes: usize,
+    /// Since when tasks wait that nobody has seen before, if that is not now: they were given back, or
+    /// their transaction took long.
+    pub(crate) back_to: Option<Timestamp>,
+}
+
+impl News {
+    /// Takes in other news.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        self.wake.absorb(&other.wake);
+        self.changes += other.changes;
+        self.back_to = earlier(self.back_to, other.back_to);
+    }
+}
+
+pub(crate) fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
+}
+
 /// What may be worth a look in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) wake: Wake,
+    /// Since when tasks wait that nobody has seen before, if that is not now.
+    pub(crate) back_to: Option<Timestamp>,
     /// Tasks were submitted in somebody's transaction.
     pub(crate) inbox: bool,
 }
 
-/// Namespace, flags, lanes, sender. `plimsoll.submit` writes it, too.
+/// Namespace, flags, lanes, sender, and since when. `plimsoll.submit` writes it, too.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored(
     i32,
     String,
     #[serde(default)] Vec<(String, String)>,
     #[serde(default)] i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")] Option<i64>,
 );
 
 impl Notice {
@@ -35,7 +62,17 @@ impl Notice {
                 logs: true,
                 ..Wake::default()
             },
+            back_to: Some(Timestamp::MIN),
             inbox: true,
+        }
+    }
+
+    /// What transactions have to tell.
+    pub(crate) fn of(news: &News) -> Self {
+        Self {
+            wake: news.wake.clone(),
+            back_to: news.back_to,
+            inbox: false,
         }
     }
 
@@ -44,10 +81,15 @@ impl Notice {
     pub(crate) fn text(&self, ns: i32, sender: i32) -> String {
         let lanes = self.wake.lanes.iter();
         let lanes = lanes.map(|lane| (lane.queue.to_string(), lane.kind.to_string()));
-        let text = stored(ns, self.flags(), lanes.collect(), sender);
+        let since = self.back_to.map(Timestamp::as_micros);
+        // Numbers and text are always written.
+        let stored = |flags, lanes| {
+            serde_json::to_string(&Stored(ns, flags, lanes, sender, since)).unwrap_or_default()
+        };
+        let text = stored(self.flags(), lanes.collect());
         match text.len() <= BYTES_MAX {
             true => text,
-            false => stored(ns, self.flags() + "a", Vec::new(), sender),
+            false => stored(self.flags() + "a", Vec::new()),
         }
     }
 
@@ -68,7 +110,7 @@ impl Notice {
 
     /// The namespace, what is told of it, and by whom; `None`: it is not understood.
     pub(crate) fn read(text: &str) -> Option<(i32, Self, i32)> {
-        let Stored(ns, flags, lanes, sender) = serde_json::from_str(text).ok()?;
+        let Stored(ns, flags, lanes, sender, since) = serde_json::from_str(text).ok()?;
         let lanes = lanes
             .iter()
             .map(|(queue, kind)| Lane::new(queue, kind).ok());
@@ -81,15 +123,11 @@ impl Notice {
                 leases: has('l'),
                 logs: has('g'),
             },
+            back_to: since.map(Timestamp::from_micros).transpose().ok()?,
             inbox: has('i'),
         };
         Some((ns, notice, sender))
     }
-}
-
-fn stored(ns: i32, flags: String, lanes: Vec<(String, String)>, sender: i32) -> String {
-    // Numbers and text are always written.
-    serde_json::to_string(&Stored(ns, flags, lanes, sender)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -104,13 +142,14 @@ mod tests {
                 lanes: (0..count).map(lane).collect(),
                 ..Wake::default()
             },
-            inbox: false,
+            ..Notice::default()
         }
     }
 
     #[test]
     fn every_combination_comes_back() {
-        for bits in 0..32_u8 {
+        let since = Timestamp::from_micros(7).expect("a moment");
+        for bits in 0..64_u8 {
             let has = |bit: u8| bits & (1 << bit) != 0;
             let notice = Notice {
                 wake: Wake {
@@ -120,10 +159,30 @@ mod tests {
                     logs: has(3),
                     ..lanes(usize::from(!has(0)) * 3, 1).wake
                 },
+                back_to: has(5).then_some(since),
                 inbox: has(4),
             };
             assert_eq!(Notice::read(&notice.text(7, 5)), Some((7, notice, 5)));
         }
+    }
+
+    #[test]
+    fn news_go_back_to_the_earliest() {
+        let at = |micros| Timestamp::from_micros(micros).expect("a moment");
+        let news = |back_to| News {
+            changes: 2,
+            back_to,
+            ..News::default()
+        };
+        let both = |one: Option<i64>, other: Option<i64>| {
+            let mut one = news(one.map(at));
+            one.absorb(&news(other.map(at)));
+            (one.changes, one.back_to)
+        };
+        assert_eq!(both(None, None), (4, None));
+        assert_eq!(both(Some(3), None), (4, Some(at(3))));
+        assert_eq!(both(None, Some(3)), (4, Some(at(3))));
+        assert_eq!(both(Some(5), Some(3)), (4, Some(at(3))));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use plimsoll_core::store::{
     Tasks, Write,
 };
 use plimsoll_core::task::{NewTask, Task};
-use plimsoll_core::wake::{Hub, Listener, Wake};
+use plimsoll_core::wake::{Hub, Listener};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
@@ -31,7 +31,7 @@ use crate::floors::Floors;
 use crate::held::Held;
 use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
-use crate::notice::Notice;
+use crate::notice::{News, Notice};
 use crate::pool::{Doubts, Pool};
 use crate::session::{Call, Session, Sql, params};
 use crate::stuck::Stuck;
@@ -186,8 +186,9 @@ impl Database {
     }
 
     /// Tells this process now, and others what they do not know soon.
-    fn tell(&self, ns: i32, wake: &Wake, untold: &Wake) {
-        self.hub(ns).notify(wake);
+    fn tell(&self, ns: i32, news: &News, untold: &News) {
+        self.floors.lower(ns, &news.wake, news.back_to);
+        self.hub(ns).notify(&news.wake);
         if let Some(listening) = &self.listening {
             listening.tell(ns, untold);
         }
@@ -246,8 +247,8 @@ impl Database {
         match inbox::take(&self.writers, self.about(ns), waits).await? {
             Taken::Nothing => Ok(None),
             Taken::NotYet => Ok(Some(clerk::LATER)),
-            Taken::Some(wake) => {
-                self.tell(ns, &wake, &wake);
+            Taken::Some(news) => {
+                self.tell(ns, &news, &news);
                 Ok(Some(clerk::SOON))
             }
         }
@@ -265,6 +266,7 @@ impl Audience for Database {
     fn hears(&self, ns: i32, notice: &Notice) {
         let hub = self.hubs().get(&ns).cloned();
         if let Some(hub) = hub {
+            self.floors.lower(ns, &notice.wake, notice.back_to);
             hub.notify(&notice.wake);
             if notice.inbox {
                 self.clerk.ring(ns);
@@ -366,7 +368,7 @@ impl PostgresStore {
         let database = &self.database;
         let about = database.about(self.ns);
         let carried = transaction::exchange(&database.writers, about, exchange).await?;
-        database.tell(self.ns, &carried.wake, &carried.untold);
+        database.tell(self.ns, &carried.news, &carried.untold);
         Ok(carried)
     }
 

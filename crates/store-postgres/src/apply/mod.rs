@@ -24,6 +24,7 @@ use crate::codec::{At, Id, Place, lane_number, signed, status_code};
 use crate::error::Answer;
 use crate::held::Written;
 use crate::indexes::Known;
+use crate::notice::earlier;
 use crate::session::{Call, Param, Sql, params};
 
 static COUNT: Sql = Sql {
@@ -59,8 +60,8 @@ pub(crate) struct Apply {
     pub(crate) counts: Counts,
     others: Vec<Call>,
     pub(crate) written: Vec<Written>,
-    /// Tasks that wait again.
-    pub(crate) given_back: Vec<Arc<Task>>,
+    /// Since when tasks wait that others have had before.
+    pub(crate) back_to: Option<Timestamp>,
 }
 
 impl Apply {
@@ -116,7 +117,7 @@ impl Apply {
                 self.written.push(Written::changed(&after));
                 self.count(before, Some(&after));
                 if before.is_some() && after.status == Status::Pending {
-                    self.given_back.push(after.clone());
+                    self.back_to = earlier(self.back_to, Some(after.runnable_at));
                 }
                 match before {
                     None => self.new.push(after.clone()),

@@ -1,6 +1,7 @@
 //! One try: rows are locked and read, decided about, and written.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use plimsoll_core::decide::{self, Moment};
 use plimsoll_core::error::Applied;
@@ -16,6 +17,7 @@ use crate::codec::Id;
 use crate::error::{Answer, Fault};
 use crate::indexes;
 use crate::load::{Loaded, Wanted};
+use crate::notice::earlier;
 use crate::renew::{self, Known};
 use crate::session::{BEGIN, Call, Session, Sql, params};
 
@@ -25,6 +27,10 @@ pub(super) static HURRY: Sql = Sql {
     text: "SELECT set_config('lock_timeout', '50', true)",
     types: &[],
 };
+
+/// A transaction that takes longer than this is late: others may have looked already where its tasks
+/// are to be found. Less than what they leave out, because clocks differ.
+const LATE: Duration = Duration::from_millis(50);
 
 /// One try, in one transaction. Whatever fails before `COMMIT` is sent has not happened.
 pub(crate) async fn attempt(
@@ -115,18 +121,19 @@ pub(crate) async fn attempt(
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
-    done.wake = writing.wake();
-    let notice = (about.listening).and_then(|listening| listening.at_once(ns, &done.wake));
+    done.news = writing.news();
+    let notice = (about.listening).and_then(|listening| listening.at_once(ns, &done.news));
     let (position, told) = writing.finish(session, calls, now, notice).await?;
-    done.told = told;
+    // What was submitted may be thought to be there since `now`.
+    let late = about.clock.now().since(now) > LATE;
+    done.news.back_to = earlier(done.news.back_to, late.then_some(now));
+    done.told = told && !late;
     if position.is_none() && part.commits.is_empty() {
         // Nothing was written, so nothing has one of these.
         session.keep_revisions(unused);
     }
     assumed.held.committed(leaves, &closed);
     about.held.committed(ns, writing.tasks.drain(..));
-    let given_back = writing.given_back.iter().map(|task| &**task);
-    about.floors.given_back(ns, given_back);
     let renewals = done.renewals.iter().flatten().flatten();
     about.held.renewed(ns, renewed(part, renewals));
     if let Some((request, tasks)) = plain.filter(|(_, tasks)| !tasks.is_empty()) {

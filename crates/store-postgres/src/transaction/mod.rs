@@ -15,7 +15,6 @@ use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{
     Claim, Claimed, Commit, Exchange, Exchanged, Guard, Receipt, Renew, Renewal, Write,
 };
-use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Limits, Result};
 
 use crate::error::Fault;
@@ -23,6 +22,7 @@ use crate::floors::Floors;
 use crate::held::Held;
 use crate::inbox::Inbox;
 use crate::listen::Listening;
+use crate::notice::News;
 use crate::pool::Pool;
 use crate::stuck::Stuck;
 
@@ -69,7 +69,7 @@ pub(crate) struct Done {
     receipts: Vec<Result<Receipt>>,
     renewals: Option<Result<Vec<Renewal>>>,
     claimed: Option<Result<Claimed>>,
-    pub(crate) wake: Wake,
+    pub(crate) news: News,
     /// Other processes have been told.
     pub(crate) told: bool,
     /// A claim found less than it asked for, and there is something in the inbox.
@@ -102,9 +102,9 @@ pub(crate) type Failed = (Fault, Applied);
 #[derive(Debug)]
 pub(crate) struct Carried {
     pub(crate) exchanged: Exchanged,
-    pub(crate) wake: Wake,
+    pub(crate) news: News,
     /// What of it other processes have not been told.
-    pub(crate) untold: Wake,
+    pub(crate) untold: News,
     /// A claim found less than it asked for, and there is something in the inbox.
     pub(crate) look_into_inbox: bool,
 }
@@ -126,7 +126,7 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         Some(Err(invalid)) => answer.claimed = Some(Err(invalid.into())),
         Some(Ok(())) | None => last.claim = claim,
     }
-    let (mut wake, mut untold, mut look_into_inbox) = (Wake::default(), Wake::default(), false);
+    let (mut news, mut untold, mut look_into_inbox) = (News::default(), News::default(), false);
     let (mut valid, mut places) = (Vec::new(), Vec::new());
     for (place, commit) in exchange.commits.into_iter().enumerate() {
         match commit.check(about.limits) {
@@ -153,9 +153,9 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         );
         match tries::carry_out(pool, about, part).await {
             Ok(done) => {
-                wake.absorb(&done.wake);
+                news.absorb(&done.news);
                 if !done.told {
-                    untold.absorb(&done.wake);
+                    untold.absorb(&done.news);
                 }
                 look_into_inbox |= done.look_into_inbox;
                 for (receipt, place) in done.receipts.into_iter().zip(&mut places) {
@@ -179,7 +179,7 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
     }
     Ok(Carried {
         exchanged: answer,
-        wake,
+        news,
         untold,
         look_into_inbox,
     })

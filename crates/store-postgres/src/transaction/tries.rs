@@ -2,13 +2,13 @@
 
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::{Commit, Receipt};
-use plimsoll_core::wake::Wake;
 use plimsoll_core::{Error, Result};
 
 use super::assumed::held_task;
 use super::attempt::attempt;
 use super::{About, Done, Failed, How, Pace, Part};
 use crate::error::Fault;
+use crate::notice::News;
 use crate::pool::Pool;
 use crate::stuck;
 
@@ -133,7 +133,7 @@ async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result
             false => free.next(),
             true => match stuck.next() {
                 Some(commit) => {
-                    let tried = hardly_waiting(pool, about, commit, &mut waits, &mut done.wake);
+                    let tried = hardly_waiting(pool, about, commit, &mut waits, &mut done.news);
                     Some(tried.await)
                 }
                 None => None,
@@ -151,7 +151,7 @@ async fn hardly_waiting(
     about: About<'_>,
     commit: Commit,
     waits: &mut bool,
-    wake: &mut Wake,
+    news: &mut News,
 ) -> Result<Receipt> {
     let untouched = |fault: Fault| fault.into_error(Applied::No);
     let busy = {
@@ -177,7 +177,7 @@ async fn hardly_waiting(
         }
     };
     about.stuck.clear(about.ns, &commit);
-    wake.absorb(&done.wake);
+    news.absorb(&done.news);
     (done.receipts.pop()).unwrap_or_else(|| Err(Error::Corrupt("a commit was not decided".into())))
 }
 
@@ -196,7 +196,7 @@ async fn one_by_one(
         };
         match try_out(pool, about, one, pace).await {
             Ok(done) => {
-                all.wake.absorb(&done.wake);
+                all.news.absorb(&done.news);
                 all.receipts.extend(done.receipts);
             }
             Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
@@ -206,10 +206,10 @@ async fn one_by_one(
     let (renews, claims) = (part.renew.is_some(), part.claim.is_some());
     match try_out(pool, about, part, Pace::Patient).await {
         Ok(done) => {
-            all.wake.absorb(&done.wake);
+            all.news.absorb(&done.news);
             Ok(Done {
                 receipts: all.receipts,
-                wake: all.wake,
+                news: all.news,
                 told: false,
                 ..done
             })

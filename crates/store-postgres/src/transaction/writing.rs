@@ -1,12 +1,10 @@
 //! What a transaction is going to write, and its end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::{Commit, Receipt};
-use plimsoll_core::task::Task;
 use plimsoll_core::wake::Wake;
 use plimsoll_core::{Position, Result, Timestamp};
 use tokio_postgres::types::Type;
@@ -17,6 +15,7 @@ use crate::apply::{Apply, Counts};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::held::Written;
+use crate::notice::{News, earlier};
 use crate::session::{COMMIT, Call, Session, Sql, params};
 
 /// Appends to the history and adds to the counts. Answers the position, and the first of some
@@ -80,8 +79,8 @@ pub(super) struct Writing {
     remember: BTreeMap<Id, (bool, Vec<u8>)>,
     logs: bool,
     pub(super) tasks: Vec<Written>,
-    /// Tasks that wait again.
-    pub(super) given_back: Vec<Arc<Task>>,
+    /// Since when tasks wait that others have had before.
+    back_to: Option<Timestamp>,
 }
 
 impl Writing {
@@ -95,7 +94,7 @@ impl Writing {
             remember: BTreeMap::new(),
             logs: false,
             tasks: Vec::new(),
-            given_back: Vec::new(),
+            back_to: None,
         }
     }
 
@@ -142,15 +141,19 @@ impl Writing {
     pub(super) fn flush(&mut self) -> Answer<Vec<Call>> {
         let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
         self.tasks.append(&mut apply.written);
-        self.given_back.append(&mut apply.given_back);
+        self.back_to = earlier(self.back_to, apply.back_to);
         self.counts.absorb(std::mem::take(&mut apply.counts));
         apply.calls()
     }
 
-    pub(super) fn wake(&self) -> Wake {
+    pub(super) fn news(&self) -> News {
         let mut wake = Wake::of(&self.changes);
         wake.logs = self.logs;
-        wake
+        News {
+            wake,
+            changes: self.changes.len(),
+            back_to: self.back_to,
+        }
     }
 
     /// Writes everything, commits, and then tells others. Answers the position of the entry, if there
