@@ -262,7 +262,7 @@ async fn compact_tasks(
         apply.task(Some(task), None)?;
     }
     let counts = std::mem::take(&mut apply.counts);
-    let mut calls = apply.calls()?;
+    let mut calls = apply.calls(false)?;
     calls.extend(counts.call(ns));
     calls.push(Call::new(&DELETE_KEYS, params![ns, keys]));
     calls.push((&COMMIT).into());

@@ -1,49 +1,13 @@
-//! Rows of tasks: what never changes, what has not ended, what has.
-
-use std::sync::Arc;
+//! Rows of tasks: of those that have not ended, and of those that have.
 
 use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
+use super::copy::{MANY, Rows, Table};
 use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
 use crate::session::{Call, Param, Sql, params};
-use crate::task_row::{SpecMore, StateMore, settler};
-
-static INSERT_SPECS: Sql = Sql {
-    text: "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
-           max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
-           SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
-           attempt_timeout_us, coalesce(max_attempts, ($8)[1]), coalesce(queue, ($9)[1]), \
-           coalesce(kind, ($10)[1]), payload, key, \"group\", owner, labels, trace, more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
-           u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
-           payload, key, \"group\", owner, labels, trace, more)",
-    types: &[
-        Type::INT4,
-        Type::UUID_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
-};
-
-pub(crate) static DELETE_SPECS: Sql = Sql {
-    text: "DELETE FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+use crate::task_row::{StateMore, settler};
 
 /// The types of what tasks have in common, as in [`Common::params`], and of more.
 macro_rules! common_types {
@@ -67,6 +31,28 @@ macro_rules! common_types {
     };
 }
 
+/// Likewise, of a row that is copied.
+macro_rules! copied_types {
+    ($($more:ident),* $(,)?) => {
+        [
+            Type::INT4,
+            Type::INT8,
+            Type::UUID,
+            Type::INT2,
+            Type::INT2,
+            Type::TIMESTAMPTZ,
+            Type::TIMESTAMPTZ,
+            Type::INT8,
+            Type::INT8,
+            Type::INT4,
+            Type::INT4,
+            Type::TIMESTAMPTZ,
+            Type::TIMESTAMPTZ,
+            $(Type::$more),*
+        ]
+    };
+}
+
 /// Of a task that has not ended, as in [`Live::params`], and of the revision that it had.
 static LIVE: [Type; 21] = common_types![
     TIMESTAMPTZ_ARRAY,
@@ -79,7 +65,7 @@ static LIVE: [Type; 21] = common_types![
     INT8_ARRAY,
 ];
 
-pub(super) static INSERT_LIVE: Sql = Sql {
+static INSERT_LIVE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more) \
@@ -93,6 +79,16 @@ pub(super) static INSERT_LIVE: Sql = Sql {
            failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
            more)",
     types: LIVE.split_at(LIVE.len() - 1).0,
+};
+
+static COPY_LIVE: Table = Table {
+    copy: Sql {
+        text: "COPY plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
+               fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, \
+               stage, progress, more) FROM STDIN (FORMAT binary)",
+        types: &[],
+    },
+    columns: &copied_types![TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT, TEXT, JSONB, BYTEA],
 };
 
 /// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
@@ -138,7 +134,7 @@ pub(crate) static RENEW: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
 };
 
-pub(super) static INSERT_DONE: Sql = Sql {
+static INSERT_DONE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
            stage, progress, result, reason, settled_by, settled_worker, more) \
@@ -164,6 +160,27 @@ pub(super) static INSERT_DONE: Sql = Sql {
         BYTEA_ARRAY,
         UUID,
         TEXT,
+    ],
+};
+
+static COPY_DONE: Table = Table {
+    copy: Sql {
+        text: "COPY plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
+               revision, fence, attempts, failures, started_at, claimed_at, finished_at, \
+               removable_from, stage, progress, result, reason, settled_by, settled_worker, more) \
+               FROM STDIN (FORMAT binary)",
+        types: &[],
+    },
+    columns: &copied_types![
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TEXT,
+        JSONB,
+        BYTEA,
+        TEXT,
+        UUID,
+        TEXT,
+        BYTEA
     ],
 };
 
@@ -284,6 +301,39 @@ impl Live {
         Ok(())
     }
 
+    /// The statement that adds them.
+    pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
+        if !copies || self.common.ids.len() < MANY {
+            return Ok(Call::new(&INSERT_LIVE, self.params(ns)));
+        }
+        let (mut rows, common) = (Rows::new(&COPY_LIVE), &self.common);
+        for n in 0..common.ids.len() {
+            rows.push([
+                &ns,
+                &common.lanes[n],
+                &common.ids[n],
+                &common.statuses[n],
+                &common.priorities[n],
+                &common.runnable[n],
+                &common.modified[n],
+                &common.revisions[n],
+                &common.fences[n],
+                &common.attempts[n],
+                &common.failures[n],
+                &common.started[n],
+                &common.claimed[n],
+                &self.until[n],
+                &self.deadlines[n],
+                &self.incarnations[n],
+                &self.workers[n],
+                &self.stages[n],
+                &self.progress[n],
+                &self.more[n],
+            ])?;
+        }
+        Ok(rows.call())
+    }
+
     pub(super) fn params(self, ns: i32) -> Vec<Param> {
         let mut params = self.common.params(ns);
         params.extend(params![
@@ -337,7 +387,46 @@ impl Done {
         Ok(())
     }
 
-    pub(super) fn params(self, ns: i32) -> Vec<Param> {
+    /// The statement that adds them.
+    pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
+        if !copies || self.common.ids.len() < MANY {
+            return Ok(Call::new(&INSERT_DONE, self.params(ns)));
+        }
+        let (mut rows, common) = (Rows::new(&COPY_DONE), &self.common);
+        for n in 0..common.ids.len() {
+            let (by, worker) = self.settlers[n]
+                .as_ref()
+                .map(|(by, name)| (by, name))
+                .unzip();
+            rows.push([
+                &ns,
+                &common.lanes[n],
+                &common.ids[n],
+                &common.statuses[n],
+                &common.priorities[n],
+                &common.runnable[n],
+                &common.modified[n],
+                &common.revisions[n],
+                &common.fences[n],
+                &common.attempts[n],
+                &common.failures[n],
+                &common.started[n],
+                &common.claimed[n],
+                &self.finished[n],
+                &self.removable[n],
+                &self.stages[n],
+                &self.progress[n],
+                &self.results[n],
+                &self.reasons[n],
+                &by,
+                &worker,
+                &self.more[n],
+            ])?;
+        }
+        Ok(rows.call())
+    }
+
+    fn params(self, ns: i32) -> Vec<Param> {
         // Whoever ends many tasks at once is mostly the same.
         let first = self.settlers.first().cloned();
         let all_same = |first: &Option<_>| self.settlers.iter().all(|by| by == first);
@@ -363,69 +452,4 @@ impl Done {
         ]);
         params
     }
-}
-
-pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>]) -> Answer<Call> {
-    let specs = || tasks.iter().map(|task| &task.spec);
-    let ids: Vec<_> = specs().map(|spec| Id::from(spec.id)).collect();
-    let lanes = same(specs().map(|spec| &spec.lane));
-    let numbers: Vec<_> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
-    let queues: Vec<_> = lanes.iter().map(|lane| lane.queue.to_string()).collect();
-    let kinds: Vec<_> = lanes.iter().map(|lane| lane.kind.to_string()).collect();
-    let born: Vec<_> = specs().map(|spec| signed(spec.born.get())).collect();
-    let created = same(specs().map(|spec| At(spec.created_at)));
-    let group_born: Vec<_> = specs()
-        .map(|spec| spec.group_born.map(|born| signed(born.get())))
-        .collect();
-    let timeouts: Vec<_> = specs()
-        .map(|spec| {
-            spec.attempt_timeout
-                .map(|limit| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX))
-        })
-        .collect();
-    let attempts =
-        same(specs().map(|spec| i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX)));
-    let payloads: Vec<_> = specs().map(|spec| Blob(spec.payload.clone())).collect();
-    let keys: Vec<_> = specs()
-        .map(|spec| spec.key.as_ref().map(|(key, _)| key.to_string()))
-        .collect();
-    let groups: Vec<_> = specs()
-        .map(|spec| spec.group.as_ref().map(ToString::to_string))
-        .collect();
-    let owners: Vec<_> = specs()
-        .map(|spec| spec.owner.as_ref().map(ToString::to_string))
-        .collect();
-    let labels = specs()
-        .map(|spec| {
-            (!spec.labels.is_empty())
-                .then(|| Json::of(&spec.labels))
-                .transpose()
-        })
-        .collect::<Answer<Vec<_>>>()?;
-    let traces: Vec<_> = specs().map(|spec| spec.trace.clone()).collect();
-    let more = specs()
-        .map(|spec| SpecMore::stored(spec))
-        .collect::<Answer<Vec<_>>>()?;
-    Ok(Call::new(
-        &INSERT_SPECS,
-        params![
-            ns,
-            ids,
-            numbers,
-            born,
-            created,
-            rare(group_born),
-            rare(timeouts),
-            attempts,
-            queues,
-            kinds,
-            payloads,
-            rare(keys),
-            rare(groups),
-            rare(owners),
-            rare(labels),
-            rare(traces),
-            rare(more)
-        ],
-    ))
 }

@@ -68,6 +68,8 @@ impl Draft {
 /// What a transaction is going to write.
 pub(super) struct Writing {
     ns: i32,
+    /// Whether many rows may be copied.
+    copies: bool,
     pub(super) apply: Apply,
     pub(super) changes: Vec<Change>,
     counts: Counts,
@@ -81,9 +83,10 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(ns: i32) -> Self {
+    pub(super) fn new(ns: i32, copies: bool) -> Self {
         Self {
             ns,
+            copies,
             apply: Apply::new(ns),
             changes: Vec::new(),
             counts: Counts::default(),
@@ -138,7 +141,7 @@ impl Writing {
         let mut apply = std::mem::replace(&mut self.apply, Apply::new(self.ns));
         self.tasks.append(&mut apply.written);
         self.counts.absorb(std::mem::take(&mut apply.counts));
-        apply.calls()
+        apply.calls(self.copies)
     }
 
     pub(super) fn wake(&self) -> Wake {
