@@ -9,13 +9,13 @@ use super::copy::{MANY, Rows, Table};
 use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed};
 use crate::error::Answer;
 use crate::session::{Call, Sql, params};
-use crate::task_row::SpecMore;
+use crate::task_row::{SpecMore, USUAL_ATTEMPTS};
 
 static INSERT_SPECS: Sql = Sql {
     text: "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
            max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
            SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
-           attempt_timeout_us, coalesce(max_attempts, ($8)[1]), coalesce(queue, ($9)[1]), \
+           attempt_timeout_us, max_attempts, coalesce(queue, ($9)[1]), \
            coalesce(kind, ($10)[1]), payload, key, \"group\", owner, labels, trace, more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
            u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
@@ -80,7 +80,7 @@ struct Row<'t> {
     born: i64,
     group_born: Option<i64>,
     timeout: Option<i64>,
-    max_attempts: i32,
+    max_attempts: Option<i32>,
     key: Option<&'t str>,
     group: Option<&'t str>,
     owner: Option<&'t str>,
@@ -92,12 +92,13 @@ impl<'t> Row<'t> {
     fn of(spec: &'t TaskSpec) -> Answer<Self> {
         let micros = |limit: std::time::Duration| i64::try_from(limit.as_micros());
         let labels = (!spec.labels.is_empty()).then(|| Json::of(&spec.labels));
+        let attempts = i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX);
         Ok(Self {
             spec,
             born: signed(spec.born.get()),
             group_born: spec.group_born.map(|born| signed(born.get())),
             timeout: (spec.attempt_timeout).map(|limit| micros(limit).unwrap_or(i64::MAX)),
-            max_attempts: i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX),
+            max_attempts: (attempts != USUAL_ATTEMPTS).then_some(attempts),
             key: spec.key.as_ref().map(|(key, _)| key.as_str()),
             group: spec.group.as_ref().map(|group| group.as_str()),
             owner: spec.owner.as_ref().map(|owner| owner.as_str()),
@@ -168,7 +169,7 @@ fn insert(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
             same(rows.iter().map(|row| At(row.spec.created_at))),
             rare(rows.iter().map(|row| row.group_born).collect()),
             rare(rows.iter().map(|row| row.timeout).collect()),
-            same(rows.iter().map(|row| row.max_attempts)),
+            rare(rows.iter().map(|row| row.max_attempts).collect()),
             queues,
             kinds,
             rows.iter()

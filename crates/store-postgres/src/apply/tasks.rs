@@ -1,5 +1,6 @@
 //! Rows of tasks: of those that have not ended, and of those that have.
 
+use plimsoll_core::Timestamp;
 use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
@@ -70,9 +71,8 @@ static INSERT_LIVE: Sql = Sql {
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
-           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
-           coalesce(failures, ($11)[1]), started_at, claimed_at, until, deadline, incarnation, worker, \
+           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
+           started_at, claimed_at, until, deadline, incarnation, worker, \
            stage, progress, more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
            $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
@@ -95,13 +95,12 @@ static COPY_LIVE: Table = Table {
 /// renewal moves no revision, and nobody else changes when a lease ends.
 pub(crate) static UPDATE_LIVE: Sql = Sql {
     text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = coalesce(u.status, ($4)[1]), \
-           priority = coalesce(u.priority, ($5)[1]), runnable_at = coalesce(u.runnable_at, ($6)[1]), \
-           modified_at = coalesce(u.modified_at, ($7)[1]), revision = u.revision, \
-           fence = coalesce(u.fence, ($9)[1]), attempts = coalesce(u.attempts, ($10)[1]), \
-           failures = coalesce(u.failures, ($11)[1]), started_at = u.started_at, \
+           priority = coalesce(u.priority, ($5)[1]), runnable_at = u.runnable_at, \
+           modified_at = u.modified_at, revision = u.revision, fence = u.fence, \
+           attempts = u.attempts, failures = u.failures, started_at = u.started_at, \
            claimed_at = u.claimed_at, deadline = u.deadline, \
            until = CASE WHEN t.status = 2 AND coalesce(u.status, ($4)[1]) = 2 \
-           AND t.fence = coalesce(u.fence, ($9)[1]) THEN t.until ELSE u.until END, \
+           AND t.fence = u.fence THEN t.until ELSE u.until END, \
            incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
            more = u.more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
@@ -139,10 +138,9 @@ static INSERT_DONE: Sql = Sql {
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
            stage, progress, result, reason, settled_by, settled_worker, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
-           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
-           coalesce(failures, ($11)[1]), started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
-           coalesce(removable_from, ($15)[1]), stage, progress, result, reason, \
+           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
+           started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
+           removable_from, stage, progress, result, reason, \
            coalesce(settled_by, $23), coalesce(settled_worker, $24), more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
            $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
@@ -212,6 +210,15 @@ impl Places {
     }
 }
 
+/// What is not written of a task: the table says how it is with most.
+struct Usual {
+    runnable_at: Option<Timestamp>,
+    modified_at: Timestamp,
+    claimed_at: Option<Timestamp>,
+    /// Likewise, the fence.
+    attempts: u32,
+}
+
 /// What tasks have in common, whether they have ended or not.
 #[derive(Debug, Default)]
 struct Common {
@@ -219,31 +226,40 @@ struct Common {
     ids: Vec<Id>,
     statuses: Vec<i16>,
     priorities: Vec<i16>,
-    runnable: Vec<At>,
-    modified: Vec<At>,
+    runnable: Vec<Option<At>>,
+    modified: Vec<Option<At>>,
     revisions: Vec<i64>,
-    fences: Vec<i64>,
-    attempts: Vec<i32>,
-    failures: Vec<i32>,
+    fences: Vec<Option<i64>>,
+    attempts: Vec<Option<i32>>,
+    failures: Vec<Option<i32>>,
     started: Vec<Option<At>>,
     claimed: Vec<Option<At>>,
 }
 
 impl Common {
-    fn push(&mut self, ns: i32, task: &Task) {
-        let counter = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    fn push(&mut self, ns: i32, task: &Task, usual: &Usual) {
+        let unless = |at: Timestamp, usual| (Some(at) != usual).then_some(At(at));
+        let counter =
+            |count: u32, usual| (count != usual).then(|| i32::try_from(count).unwrap_or(i32::MAX));
+        let fence = task.fence.get();
         self.lanes.push(lane_number(ns, &task.spec.lane));
         self.ids.push(task.id().into());
         self.statuses.push(status_code(task.status));
         self.priorities.push(task.priority.get().into());
-        self.runnable.push(At(task.runnable_at));
-        self.modified.push(At(task.modified_at));
+        self.runnable
+            .push(unless(task.runnable_at, usual.runnable_at));
+        self.modified
+            .push(unless(task.modified_at, Some(usual.modified_at)));
         self.revisions.push(signed(task.revision.get()));
-        self.fences.push(signed(task.fence.get()));
-        self.attempts.push(counter(task.attempts));
-        self.failures.push(counter(task.failures));
+        self.fences
+            .push((fence != u64::from(usual.attempts)).then(|| signed(fence)));
+        self.attempts.push(counter(task.attempts, usual.attempts));
+        self.failures.push(counter(task.failures, 0));
         self.started.push(task.started_at.map(At));
-        self.claimed.push(task.claimed_at.map(At));
+        let claimed = task
+            .claimed_at
+            .filter(|_| usual.claimed_at != task.claimed_at);
+        self.claimed.push(claimed.map(At));
     }
 
     fn params(self, ns: i32) -> Vec<Param> {
@@ -253,12 +269,12 @@ impl Common {
             self.ids,
             same(self.statuses.into_iter()),
             same(self.priorities.into_iter()),
-            same(self.runnable.into_iter()),
-            same(self.modified.into_iter()),
+            rare(self.runnable),
+            rare(self.modified),
             self.revisions,
-            same(self.fences.into_iter()),
-            same(self.attempts.into_iter()),
-            same(self.failures.into_iter()),
+            rare(self.fences),
+            rare(self.attempts),
+            rare(self.failures),
             rare(self.started),
             rare(self.claimed)
         ]
@@ -285,7 +301,13 @@ impl Live {
 
     pub(super) fn push(&mut self, ns: i32, task: &Task) -> Answer<()> {
         let lease = task.lease.as_ref();
-        self.common.push(ns, task);
+        let usual = Usual {
+            runnable_at: None,
+            modified_at: task.runnable_at,
+            claimed_at: None,
+            attempts: 0,
+        };
+        self.common.push(ns, task, &usual);
         self.until.push(lease.map(|lease| At(lease.until)));
         self.deadlines
             .push(lease.and_then(|lease| lease.deadline).map(At));
@@ -354,7 +376,7 @@ impl Live {
 pub(super) struct Done {
     common: Common,
     finished: Vec<At>,
-    removable: Vec<At>,
+    removable: Vec<Option<At>>,
     stages: Vec<Option<String>>,
     progress: Vec<Option<Json>>,
     results: Vec<Option<Blob>>,
@@ -370,11 +392,17 @@ impl Done {
     }
 
     pub(super) fn push(&mut self, ns: i32, task: &Task) -> Answer<()> {
-        self.common.push(ns, task);
-        self.finished
-            .push(At(task.finished_at.unwrap_or(task.modified_at)));
-        self.removable
-            .push(At(task.removable_from().unwrap_or(task.modified_at)));
+        let finished = task.finished_at.unwrap_or(task.modified_at);
+        let usual = Usual {
+            runnable_at: Some(task.spec.created_at),
+            modified_at: finished,
+            claimed_at: task.started_at,
+            attempts: 1,
+        };
+        self.common.push(ns, task, &usual);
+        self.finished.push(At(finished));
+        let removable = task.removable_from().filter(|from| *from != finished);
+        self.removable.push(removable.map(At));
         self.stages
             .push(task.stage.as_ref().map(ToString::to_string));
         self.progress
@@ -439,7 +467,7 @@ impl Done {
         let mut params = self.common.params(ns);
         params.extend(params![
             same(self.finished.into_iter()),
-            same(self.removable.into_iter()),
+            rare(self.removable),
             rare(self.stages),
             rare(self.progress),
             rare(self.results),
