@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::task::{Lane, Task, TaskSpec};
+use plimsoll_core::task::{Task, TaskSpec};
 use tokio_postgres::types::Type;
 
-use super::copy::{MANY, Rows, Table};
-use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed};
+use super::copy::{MANY, Rows, Table, none, table};
+use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed};
 use crate::error::Answer;
 use crate::session::{Call, Sql, params};
 use crate::task_row::{SpecMore, USUAL_ATTEMPTS};
@@ -41,33 +41,15 @@ static INSERT_SPECS: Sql = Sql {
     ],
 };
 
-static COPY_SPECS: Table = Table {
-    copy: Sql {
-        text: "COPY plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
-               max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
-               FROM STDIN (FORMAT binary)",
-        types: &[],
-    },
-    columns: &[
-        Type::INT4,
-        Type::UUID,
-        Type::INT8,
-        Type::INT8,
-        Type::TIMESTAMPTZ,
-        Type::INT8,
-        Type::INT8,
-        Type::INT4,
-        Type::TEXT,
-        Type::TEXT,
-        Type::BYTEA,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::JSONB,
-        Type::TEXT,
-        Type::BYTEA,
+static COPY_SPECS: Table = table!(
+    "specs",
+    "ns, id, lane, born, created_at, queue, kind, payload" [
+        INT4, UUID, INT8, INT8, TIMESTAMPTZ, TEXT, TEXT, BYTEA
     ],
-};
+    "group_born, attempt_timeout_us, max_attempts, key, \"group\", owner, labels, trace, more" [
+        INT8, INT8, INT4, TEXT, TEXT, TEXT, JSONB, TEXT, BYTEA
+    ]
+);
 
 pub(crate) static DELETE_SPECS: Sql = Sql {
     text: "DELETE FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
@@ -106,40 +88,45 @@ impl<'t> Row<'t> {
             more: SpecMore::stored(spec)?,
         })
     }
+
+    /// Whether it has nothing that few have.
+    fn is_usual(&self) -> bool {
+        let numbers = [
+            self.group_born,
+            self.timeout,
+            self.max_attempts.map(i64::from),
+        ];
+        let texts = [self.key, self.group, self.owner, self.spec.trace.as_deref()];
+        none(&numbers) && none(&texts) && self.labels.is_none() && self.more.is_none()
+    }
 }
 
 pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>], copies: bool) -> Answer<Call> {
     let rows = tasks.iter().map(|task| Row::of(&task.spec));
-    match copies && tasks.len() >= MANY {
-        true => copy(ns, rows),
-        false => insert(ns, &rows.collect::<Answer<Vec<_>>>()?),
+    let rows = rows.collect::<Answer<Vec<_>>>()?;
+    match copies && rows.len() >= MANY {
+        true => copy(ns, &rows),
+        false => insert(ns, &rows),
     }
 }
 
-fn copy<'t>(ns: i32, rows: impl Iterator<Item = Answer<Row<'t>>>) -> Answer<Call> {
-    let mut copied = Rows::new(&COPY_SPECS);
-    // Tasks that are submitted together are mostly of one lane.
-    let mut last: Option<(&Lane, i64)> = None;
+fn copy(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
+    let mut copied = Rows::new(&COPY_SPECS, rows.iter().all(Row::is_usual), rows.len());
+    let mut numbers = LaneNumbers::default();
     for row in rows {
-        let row = row?;
         let lane = &row.spec.lane;
-        let number = match last {
-            Some((of, number)) if of == lane => number,
-            _ => lane_number(ns, lane),
-        };
-        last = Some((lane, number));
         copied.push([
             &ns,
             &Id::from(row.spec.id),
-            &number,
+            &numbers.of(ns, lane),
             &row.born,
             &At(row.spec.created_at),
-            &row.group_born,
-            &row.timeout,
-            &row.max_attempts,
             &lane.queue.as_str(),
             &lane.kind.as_str(),
             &row.spec.payload.as_ref(),
+            &row.group_born,
+            &row.timeout,
+            &row.max_attempts,
             &row.key,
             &row.group,
             &row.owner,

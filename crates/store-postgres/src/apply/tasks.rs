@@ -4,8 +4,8 @@ use plimsoll_core::Timestamp;
 use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
-use super::copy::{MANY, Rows, Table};
-use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed, status_code};
+use super::copy::{MANY, Rows, Table, none, table};
+use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
 use crate::session::{Call, Param, Sql, params};
 use crate::task_row::{StateMore, settler};
@@ -27,28 +27,6 @@ macro_rules! common_types {
             Type::INT4_ARRAY,
             Type::TIMESTAMPTZ_ARRAY,
             Type::TIMESTAMPTZ_ARRAY,
-            $(Type::$more),*
-        ]
-    };
-}
-
-/// Likewise, of a row that is copied.
-macro_rules! copied_types {
-    ($($more:ident),* $(,)?) => {
-        [
-            Type::INT4,
-            Type::INT8,
-            Type::UUID,
-            Type::INT2,
-            Type::INT2,
-            Type::TIMESTAMPTZ,
-            Type::TIMESTAMPTZ,
-            Type::INT8,
-            Type::INT8,
-            Type::INT4,
-            Type::INT4,
-            Type::TIMESTAMPTZ,
-            Type::TIMESTAMPTZ,
             $(Type::$more),*
         ]
     };
@@ -81,15 +59,17 @@ static INSERT_LIVE: Sql = Sql {
     types: LIVE.split_at(LIVE.len() - 1).0,
 };
 
-static COPY_LIVE: Table = Table {
-    copy: Sql {
-        text: "COPY plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
-               fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, \
-               stage, progress, more) FROM STDIN (FORMAT binary)",
-        types: &[],
-    },
-    columns: &copied_types![TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT, TEXT, JSONB, BYTEA],
-};
+static COPY_LIVE: Table = table!(
+    "tasks",
+    "ns, lane, id, status, priority, revision, runnable_at" [
+        INT4, INT8, UUID, INT2, INT2, INT8, TIMESTAMPTZ
+    ],
+    "modified_at, fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, \
+     stage, progress, more" [
+        TIMESTAMPTZ, INT8, INT4, INT4, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT,
+        TEXT, JSONB, BYTEA
+    ]
+);
 
 /// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
 /// renewal moves no revision, and nobody else changes when a lease ends.
@@ -161,26 +141,17 @@ static INSERT_DONE: Sql = Sql {
     ],
 };
 
-static COPY_DONE: Table = Table {
-    copy: Sql {
-        text: "COPY plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
-               revision, fence, attempts, failures, started_at, claimed_at, finished_at, \
-               removable_from, stage, progress, result, reason, settled_by, settled_worker, more) \
-               FROM STDIN (FORMAT binary)",
-        types: &[],
-    },
-    columns: &copied_types![
-        TIMESTAMPTZ,
-        TIMESTAMPTZ,
-        TEXT,
-        JSONB,
-        BYTEA,
-        TEXT,
-        UUID,
-        TEXT,
-        BYTEA
+static COPY_DONE: Table = table!(
+    "tasks_done",
+    "ns, lane, id, status, priority, revision, started_at, finished_at, settled_by, settled_worker" [
+        INT4, INT8, UUID, INT2, INT2, INT8, TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT
     ],
-};
+    "runnable_at, modified_at, fence, attempts, failures, claimed_at, removable_from, stage, progress, \
+     result, reason, more" [
+        TIMESTAMPTZ, TIMESTAMPTZ, INT8, INT4, INT4, TIMESTAMPTZ, TIMESTAMPTZ, TEXT, JSONB,
+        BYTEA, TEXT, BYTEA
+    ]
+);
 
 pub(crate) static DELETE_DONE: Sql = Sql {
     text: "WITH gone AS (DELETE FROM plimsoll.tasks_done d USING unnest($1, $2, $3) u(lane, id, before) \
@@ -222,6 +193,7 @@ struct Usual {
 /// What tasks have in common, whether they have ended or not.
 #[derive(Debug, Default)]
 struct Common {
+    numbers: LaneNumbers,
     lanes: Vec<i64>,
     ids: Vec<Id>,
     statuses: Vec<i16>,
@@ -242,7 +214,7 @@ impl Common {
         let counter =
             |count: u32, usual| (count != usual).then(|| i32::try_from(count).unwrap_or(i32::MAX));
         let fence = task.fence.get();
-        self.lanes.push(lane_number(ns, &task.spec.lane));
+        self.lanes.push(self.numbers.of(ns, &task.spec.lane));
         self.ids.push(task.id().into());
         self.statuses.push(status_code(task.status));
         self.priorities.push(task.priority.get().into());
@@ -260,6 +232,15 @@ impl Common {
             .claimed_at
             .filter(|_| usual.claimed_at != task.claimed_at);
         self.claimed.push(claimed.map(At));
+    }
+
+    /// Whether all are as most are, but for what tells whether they have ended.
+    fn is_usual(&self) -> bool {
+        none(&self.modified)
+            && none(&self.fences)
+            && none(&self.attempts)
+            && none(&self.failures)
+            && none(&self.claimed)
     }
 
     fn params(self, ns: i32) -> Vec<Param> {
@@ -328,7 +309,14 @@ impl Live {
         if !copies || self.common.ids.len() < MANY {
             return Ok(Call::new(&INSERT_LIVE, self.params(ns)));
         }
-        let (mut rows, common) = (Rows::new(&COPY_LIVE), &self.common);
+        let common = &self.common;
+        let usual = common.is_usual()
+            && none(&common.started)
+            && none(&self.until)
+            && none(&self.stages)
+            && none(&self.progress)
+            && none(&self.more);
+        let mut rows = Rows::new(&COPY_LIVE, usual, common.ids.len());
         for n in 0..common.ids.len() {
             rows.push([
                 &ns,
@@ -336,9 +324,9 @@ impl Live {
                 &common.ids[n],
                 &common.statuses[n],
                 &common.priorities[n],
+                &common.revisions[n],
                 &common.runnable[n],
                 &common.modified[n],
-                &common.revisions[n],
                 &common.fences[n],
                 &common.attempts[n],
                 &common.failures[n],
@@ -420,34 +408,41 @@ impl Done {
         if !copies || self.common.ids.len() < MANY {
             return Ok(Call::new(&INSERT_DONE, self.params(ns)));
         }
-        let (mut rows, common) = (Rows::new(&COPY_DONE), &self.common);
+        let common = &self.common;
+        let usual = common.is_usual()
+            && none(&common.runnable)
+            && none(&self.removable)
+            && none(&self.stages)
+            && none(&self.progress)
+            && none(&self.results)
+            && none(&self.reasons)
+            && none(&self.more);
+        let mut rows = Rows::new(&COPY_DONE, usual, common.ids.len());
         for n in 0..common.ids.len() {
-            let (by, worker) = self.settlers[n]
-                .as_ref()
-                .map(|(by, name)| (by, name))
-                .unzip();
+            let settler = self.settlers[n].as_ref();
+            let (by, worker) = settler.map(|(by, name)| (by, name)).unzip();
             rows.push([
                 &ns,
                 &common.lanes[n],
                 &common.ids[n],
                 &common.statuses[n],
                 &common.priorities[n],
+                &common.revisions[n],
+                &common.started[n],
+                &self.finished[n],
+                &by,
+                &worker,
                 &common.runnable[n],
                 &common.modified[n],
-                &common.revisions[n],
                 &common.fences[n],
                 &common.attempts[n],
                 &common.failures[n],
-                &common.started[n],
                 &common.claimed[n],
-                &self.finished[n],
                 &self.removable[n],
                 &self.stages[n],
                 &self.progress[n],
                 &self.results[n],
                 &self.reasons[n],
-                &by,
-                &worker,
                 &self.more[n],
             ])?;
         }

@@ -9,6 +9,8 @@ use plimsoll_core::{GroupId, IdempotencyKey, Limits, Revision};
 
 use super::*;
 
+/// Of the sorts and of the ends the one that most have.
+const USUAL: usize = 16 * 9 - 1;
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn name(text: &str) -> Name {
@@ -139,19 +141,24 @@ impl Pair {
     }
 }
 
-async fn tasks_are_as_they_should_be(tasks: usize, at_once: usize) {
+async fn tasks_are_as_they_should_be(tasks: usize, at_once: usize, alike: bool) {
     let pair = Pair::new().await;
-    let new: Vec<NewTask> = (0..tasks).map(|n| sorts(&pair.world.ids, n)).collect();
+    let new: Vec<NewTask> = (0..tasks)
+        .map(|n| sorts(&pair.world.ids, if alike { USUAL } else { n }))
+        .collect();
     let mut ids: Vec<TaskId> = new.iter().map(|new| new.id).collect();
     ids.extend(
         new.iter()
             .filter_map(|new| Some(new.on_failure.as_ref()?.id)),
     );
-    for new in new.chunks(at_once) {
-        let submit = |new: &NewTask| Write::Submit(Box::new(new.clone()));
-        pair.write(new.iter().map(submit)).await;
+    // The second time they are there already, and rows that were taken for new ones are not.
+    for when in ["submitted", "submitted again"] {
+        for new in new.chunks(at_once) {
+            let submit = |new: &NewTask| Write::Submit(Box::new(new.clone()));
+            pair.write(new.iter().map(submit)).await;
+        }
+        pair.agree(&ids, when).await;
     }
-    pair.agree(&ids, "submitted").await;
     // Those that are cancelled before they begin have neither attempts nor a start.
     let cancel = |task: &TaskId| {
         Write::Cancel(Cancel {
@@ -173,7 +180,7 @@ async fn tasks_are_as_they_should_be(tasks: usize, at_once: usize) {
         }
         let jitter = pair.world.ids.jitter();
         let ends = (place..).zip(&held);
-        let ends = ends.filter_map(|(n, task)| end(task, jitter, n));
+        let ends = ends.filter_map(|(n, task)| end(task, jitter, if alike { USUAL } else { n }));
         pair.write(ends).await;
         place += held.len();
         pair.agree(&ids, "settled").await;
@@ -186,15 +193,20 @@ async fn tasks_are_as_they_should_be(tasks: usize, at_once: usize) {
 
 #[tokio::test]
 async fn one_at_a_time() {
-    tasks_are_as_they_should_be(48, 1).await;
+    tasks_are_as_they_should_be(48, 1, false).await;
 }
 
 #[tokio::test]
 async fn a_few_at_once() {
-    tasks_are_as_they_should_be(48, 48).await;
+    tasks_are_as_they_should_be(48, 48, false).await;
 }
 
 #[tokio::test]
 async fn many_at_once() {
-    tasks_are_as_they_should_be(900, 900).await;
+    tasks_are_as_they_should_be(900, 900, false).await;
+}
+
+#[tokio::test]
+async fn many_alike_at_once() {
+    tasks_are_as_they_should_be(900, 900, true).await;
 }
