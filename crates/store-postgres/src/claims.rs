@@ -15,7 +15,7 @@ use plimsoll_core::task::{Lease, Status, Task, TaskState};
 use plimsoll_core::{Fence, Revision, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
-use crate::codec::{At, Id, signed};
+use crate::codec::{At, Id, same, signed};
 use crate::held::Taken;
 use crate::session::{Call, Param, Sql, params};
 
@@ -164,12 +164,10 @@ pub(crate) fn remember(
     let fences: Option<Vec<i64>> = (!first).then(|| fences.collect());
     let plain = |task: &&Task| is_plain(task);
     let until = tasks.iter().find(plain).and_then(|task| task.lease.clone());
-    let priorities: Vec<Option<i16>> = (tasks.iter())
-        .map(|task| is_plain(task).then(|| task.priority.get().into()))
-        .collect();
-    let runnable: Vec<Option<At>> = (tasks.iter())
-        .map(|task| is_plain(task).then_some(At(task.runnable_at)))
-        .collect();
+    // What is the same for all is said once.
+    let priorities =
+        (tasks.iter()).map(|task| is_plain(task).then(|| i16::from(task.priority.get())));
+    let runnable = (tasks.iter()).map(|task| is_plain(task).then_some(At(task.runnable_at)));
     Call::new(
         &REMEMBER,
         params![
@@ -182,8 +180,8 @@ pub(crate) fn remember(
             claim.worker.name.to_string(),
             ids,
             fences,
-            priorities,
-            runnable
+            same(priorities),
+            same(runnable)
         ],
     )
 }

@@ -327,6 +327,25 @@ pub(crate) fn lane_number(ns: i32, lane: &Lane) -> i64 {
     (Fingerprint::of(text.as_bytes()).as_u128() >> 64) as i64
 }
 
+/// Numbers of lanes, one after another: tasks that are written together are mostly of one.
+#[derive(Debug, Default)]
+pub(crate) struct LaneNumbers {
+    last: Option<(i32, Lane, i64)>,
+}
+
+impl LaneNumbers {
+    pub(crate) fn of(&mut self, ns: i32, lane: &Lane) -> i64 {
+        match &self.last {
+            Some((of_ns, of, number)) if *of_ns == ns && of == lane => *number,
+            _ => {
+                let number = lane_number(ns, lane);
+                self.last = Some((ns, lane.clone(), number));
+                number
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
@@ -387,6 +406,11 @@ mod tests {
             number(1, "ab", "b"),
             number(1, "a", "bb"),
         ];
+        let mut numbers = LaneNumbers::default();
+        for (ns, queue, kind) in [(1, "a", "b"), (1, "a", "b"), (2, "a", "b"), (1, "a", "bb")] {
+            let lane = Lane::new(queue, kind).expect("a lane");
+            assert_eq!(numbers.of(ns, &lane), number(ns, queue, kind));
+        }
         let distinct = std::collections::BTreeSet::from(all);
         assert_eq!(distinct.len(), all.len());
         assert_eq!(all[0], number(1, "a", "b"));

@@ -36,10 +36,10 @@ pub(crate) static VICTIMS: Sql = Sql {
         "SELECT ",
         done_columns!("''::bytea", "NULL::bytea"),
         " FROM (SELECT * FROM plimsoll.tasks_done \
-         WHERE ns = $1 AND status = $2 AND removable_from <= $3 \
-         ORDER BY removable_from LIMIT $4 FOR UPDATE SKIP LOCKED) d \
+         WHERE ns = $1 AND status = $2 AND coalesce(removable_from, finished_at) <= $3 \
+         ORDER BY coalesce(removable_from, finished_at) LIMIT $4 FOR UPDATE SKIP LOCKED) d \
          LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         ORDER BY d.removable_from, d.lane, d.id"
+         ORDER BY coalesce(d.removable_from, d.finished_at), d.lane, d.id"
     ),
     types: &[Type::INT4, Type::INT2, Type::TIMESTAMPTZ, Type::INT8],
 };
@@ -262,7 +262,7 @@ async fn compact_tasks(
         apply.task(Some(task), None)?;
     }
     let counts = std::mem::take(&mut apply.counts);
-    let mut calls = apply.calls()?;
+    let mut calls = apply.calls(false)?;
     calls.extend(counts.call(ns));
     calls.push(Call::new(&DELETE_KEYS, params![ns, keys]));
     calls.push((&COMMIT).into());

@@ -143,7 +143,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("commits", &load::COMMITS, "1, ARRAY[$ID::uuid]"),
         (
             "specs out",
-            &apply::tasks::DELETE_SPECS,
+            &apply::specs::DELETE_SPECS,
             "1, ARRAY[$ID::uuid]",
         ),
         (

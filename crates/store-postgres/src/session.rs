@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::{Either, join, join_all, pending, poll_fn, select};
-use futures::{FutureExt, TryFutureExt};
+use futures::{FutureExt, SinkExt, TryFutureExt};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
 use tokio::sync::oneshot;
@@ -57,11 +58,25 @@ pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 pub(crate) struct Call {
     sql: &'static Sql,
     params: Vec<Param>,
+    /// Rows that the statement copies.
+    rows: Option<Bytes>,
 }
 
 impl Call {
     pub(crate) fn new(sql: &'static Sql, params: Vec<Param>) -> Self {
-        Self { sql, params }
+        Self {
+            sql,
+            params,
+            rows: None,
+        }
+    }
+
+    /// A `COPY` of these rows. Only a session that [prepares](Session::prepares) can send it.
+    pub(crate) fn copy(sql: &'static Sql, rows: Bytes) -> Self {
+        Self {
+            rows: Some(rows),
+            ..sql.into()
+        }
     }
 
     /// Whether it begins a transaction, and nothing else.
@@ -71,6 +86,10 @@ impl Call {
 
     fn commits(&self) -> bool {
         self.is(&COMMIT)
+    }
+
+    fn ends(&self) -> bool {
+        self.commits() || self.is(&ROLLBACK)
     }
 
     /// Whether it is this statement.
@@ -112,6 +131,8 @@ pub(crate) struct Session {
     broken: bool,
     /// Whether an answer was waited for in vain.
     silent: bool,
+    /// Whether there may be answers that nobody asked for.
+    astray: bool,
     /// The first of some revisions that nobody else has.
     revisions: Option<u64>,
 }
@@ -192,6 +213,7 @@ impl Session {
             asked: false,
             broken: false,
             silent: false,
+            astray: false,
             revisions: None,
         })
     }
@@ -208,7 +230,13 @@ impl Session {
 
     /// Whether another call may have it.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.open && !self.asked && !self.broken && !self.client.is_closed()
+        let broken = self.broken || self.astray || self.client.is_closed();
+        !self.open && !self.asked && !broken
+    }
+
+    /// Whether statements are prepared once, and kept.
+    pub(crate) fn prepares(&self) -> bool {
+        self.prepare
     }
 
     /// Whether an answer was waited for in vain.
@@ -268,15 +296,15 @@ impl Session {
     }
 
     /// Sends statements together, in order, and waits for the answers. The first error counts:
-    /// inside a transaction, those after it are only its echo.
+    /// inside a transaction, those after it are only its echo. What is to be copied is sent when all
+    /// before it has succeeded.
     pub(crate) async fn run(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        let ends = |call: &Call| call.commits() || call.is(&ROLLBACK);
         self.open |= calls.iter().any(Call::begins);
         self.asked = true;
         let answer = self.run_in_time(calls).await;
         self.asked = false;
         match &answer {
-            Ok(_) if calls.iter().any(ends) => self.open = false,
+            Ok(_) if calls.iter().any(Call::ends) => self.open = false,
             Ok(_) => {}
             Err(fault) => {
                 self.broken |= fault.breaks_connection();
@@ -284,7 +312,7 @@ impl Session {
                     self.statements.clear();
                 }
                 // The server has rolled back what it was told to commit.
-                if calls.iter().any(ends) && !self.broken {
+                if calls.iter().any(Call::ends) && !self.broken {
                     self.open = false;
                 }
             }
@@ -305,6 +333,48 @@ impl Session {
                 self.prepare(call.sql).await?;
             }
         }
+        let mut answers = Vec::new();
+        for part in calls.chunk_by(|one, next| one.rows.is_none() && next.rows.is_none()) {
+            match self.run_part(part).await {
+                Ok(part) => answers.extend(part),
+                Err(fault) => {
+                    let unsent = &calls[answers.len() + part.len()..];
+                    if unsent.iter().any(Call::ends) {
+                        self.end(&fault).await;
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Ends a transaction whose own end was not sent, because of a fault before it.
+    async fn end(&mut self, fault: &Fault) {
+        if !fault.breaks_connection() && !self.astray {
+            let ended = self.run_together(&[(&ROLLBACK).into()]).await;
+            self.broken |= ended.is_err();
+        }
+    }
+
+    /// Copies rows, or sends statements together.
+    async fn run_part(&mut self, part: &[Call]) -> Answer<Vec<Vec<Row>>> {
+        match part {
+            [
+                Call {
+                    sql,
+                    rows: Some(rows),
+                    ..
+                },
+            ] => {
+                self.copy(sql, rows.clone()).await?;
+                Ok(vec![Vec::new()])
+            }
+            _ => self.run_together(part).await,
+        }
+    }
+
+    async fn run_together(&self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
         // With a pooler, each transaction may have another connection, and brings its settings.
         let set = (!self.prepare).then(|| self.set_local());
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
@@ -329,18 +399,31 @@ impl Session {
         Ok(answers)
     }
 
+    /// Copies rows. What was sent before has succeeded: where a copy cannot even begin, the server
+    /// answers twice, and the connection is of no more use.
+    async fn copy(&mut self, sql: &'static Sql, rows: Bytes) -> Answer<()> {
+        let statement = self.prepare(sql).await?;
+        self.astray = true;
+        let mut sink = pin!(self.client.copy_in(&statement).await?);
+        self.astray = false;
+        sink.send(rows).await?;
+        sink.finish().await?;
+        Ok(())
+    }
+
     fn set_local(&self) -> Call {
         let (names, values): (Vec<_>, Vec<_>) = self.settings.iter().cloned().unzip();
         Call::new(&SET, params![names, values, true])
     }
 
-    async fn prepare(&mut self, sql: &'static Sql) -> Answer<()> {
-        if !self.statements.contains_key(sql.text) {
-            let text = self.text(sql);
-            let statement = self.client.prepare_typed(&text, sql.types).await?;
-            self.statements.insert(sql.text, statement);
+    async fn prepare(&mut self, sql: &'static Sql) -> Answer<Statement> {
+        if let Some(statement) = self.statements.get(sql.text) {
+            return Ok(statement.clone());
         }
-        Ok(())
+        let text = self.text(sql);
+        let statement = self.client.prepare_typed(&text, sql.types).await?;
+        self.statements.insert(sql.text, statement.clone());
+        Ok(statement)
     }
 
     async fn send(&self, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
@@ -366,7 +449,7 @@ impl Session {
 
     /// Ends a transaction without effect, as far as that is needed.
     pub(crate) async fn roll_back(&mut self) {
-        if self.open && !self.broken {
+        if self.open && !self.broken && !self.astray {
             let rollback: [Call; 1] = [(&ROLLBACK).into()];
             if let Err(fault) = self.run(&rollback).await {
                 tracing::debug!(?fault, "a transaction could not be rolled back");
@@ -503,5 +586,77 @@ mod tests {
         assert_eq!(after, (true, true));
         let before = committed(&[&BEGIN, &WRITE, &FAIL, &COMMIT]).await;
         assert_eq!(before, (false, false));
+    }
+
+    static NUMBERS: Sql = Sql {
+        text: "CREATE TABLE numbers (n integer PRIMARY KEY CHECK (n > 0))",
+        types: &[],
+    };
+    static COPY: Sql = Sql {
+        text: "COPY numbers FROM STDIN",
+        types: &[],
+    };
+    static COPIED: Sql = Sql {
+        text: "SELECT count(*) FROM numbers",
+        types: &[],
+    };
+
+    /// Copies these lines between statements. Answers whether that was committed, whether the session
+    /// is of use, and how many rows there are then.
+    async fn copied(
+        before: &'static Sql,
+        lines: &'static str,
+        after: &'static Sql,
+    ) -> (bool, bool, Option<i64>) {
+        let mut session = session().await;
+        session.run(&[(&NUMBERS).into()]).await.expect("a table");
+        let copy = Call::copy(&COPY, Bytes::from_static(lines.as_bytes()));
+        let calls = [
+            (&BEGIN).into(),
+            before.into(),
+            copy,
+            after.into(),
+            (&COMMIT).into(),
+        ];
+        let answered = match session.commit(&calls).await {
+            Ok(answers) => answers.len() == calls.len(),
+            Err((_, applied)) => {
+                assert_eq!(applied, Applied::No);
+                false
+            }
+        };
+        if !session.is_usable() {
+            return (answered, false, None);
+        }
+        let found = session.run(&[(&COPIED).into()]).await.expect("a look");
+        (answered, true, column(&found[0][0], 0).ok())
+    }
+
+    #[tokio::test]
+    async fn rows_are_copied_among_statements() {
+        assert_eq!(
+            copied(&COPIED, "1\n2\n", &COPIED).await,
+            (true, true, Some(2))
+        );
+    }
+
+    /// Wherever it fails, the transaction has ended, and the next one gets its own answers.
+    #[tokio::test]
+    async fn what_fails_around_a_copy_leaves_nothing() {
+        let nothing = (false, true, Some(0));
+        assert_eq!(copied(&FAIL, "1\n", &COPIED).await, nothing);
+        assert_eq!(copied(&COPIED, "1\n", &FAIL).await, nothing);
+        assert_eq!(copied(&COPIED, "1\n1\n", &COPIED).await, nothing);
+        assert_eq!(copied(&COPIED, "1\nodd\n", &COPIED).await, nothing);
+    }
+
+    /// The server answers such a copy twice: nobody else may get the second one.
+    #[tokio::test]
+    async fn a_session_whose_copy_did_not_begin_is_of_no_more_use() {
+        static DROP: Sql = Sql {
+            text: "DROP TABLE numbers",
+            types: &[],
+        };
+        assert_eq!(copied(&DROP, "1\n", &COPIED).await, (false, false, None));
     }
 }

@@ -26,7 +26,7 @@ macro_rules! spec_columns {
         concat!(
             "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, ",
             $payload,
-            ", s.key, s.\"group\", s.owner, s.labels, s.trace, s.max_attempts, \
+            ", s.key, s.\"group\", s.owner, s.labels, s.trace, coalesce(s.max_attempts, 4), \
               s.attempt_timeout_us, s.more"
         )
     };
@@ -42,8 +42,9 @@ macro_rules! live_columns {
     ($payload:literal) => {
         concat!(
             $crate::task_row::spec_columns!($payload),
-            ", t.status, t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, \
-              t.attempts, t.failures, t.started_at, t.claimed_at, t.stage, t.progress, t.more, \
+            ", t.status, t.priority, t.runnable_at, coalesce(t.modified_at, t.runnable_at), \
+              t.revision, coalesce(t.fence, 0), coalesce(t.attempts, 0), coalesce(t.failures, 0), \
+              t.started_at, t.claimed_at, t.stage, t.progress, t.more, \
               t.until, t.deadline, t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, \
               NULL::text, NULL::uuid, NULL::text"
         )
@@ -59,8 +60,10 @@ macro_rules! done_columns {
     ($payload:literal, $result:literal) => {
         concat!(
             $crate::task_row::spec_columns!($payload),
-            ", d.status, d.priority, d.runnable_at, d.modified_at, d.revision, d.fence, \
-              d.attempts, d.failures, d.started_at, d.claimed_at, d.stage, d.progress, d.more, \
+            ", d.status, d.priority, coalesce(d.runnable_at, s.created_at), \
+              coalesce(d.modified_at, d.finished_at), d.revision, coalesce(d.fence, 1), \
+              coalesce(d.attempts, 1), coalesce(d.failures, 0), d.started_at, \
+              coalesce(d.claimed_at, d.started_at), d.stage, d.progress, d.more, \
               NULL::timestamptz, NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, ",
             $result,
             ", d.reason, d.settled_by, d.settled_worker"
@@ -69,6 +72,8 @@ macro_rules! done_columns {
 }
 pub(crate) use done_columns;
 
+/// How many attempts a task has whose row does not say: whatever the default of new ones is.
+pub(crate) const USUAL_ATTEMPTS: i32 = 4;
 /// How many columns these are: what a statement selects besides comes after them.
 pub(crate) const TASK_COLUMNS: usize = 37;
 /// Where the priority is among them. The moment from which a task can be claimed comes next.

@@ -44,16 +44,16 @@ CREATE TABLE plimsoll.index_entries (
     PRIMARY KEY (idx, value, key)
 );
 
--- What never changes of a task. Written once.
+-- What never changes of a task. Written once. Columns are in an order that needs no space between them.
 CREATE TABLE plimsoll.specs (
-    ns              integer NOT NULL,
-    id              uuid NOT NULL,
     lane            bigint NOT NULL,
     born            bigint NOT NULL, -- the revision that created it
     created_at      timestamptz NOT NULL,
     group_born      bigint,
     attempt_timeout_us bigint,
-    max_attempts    integer NOT NULL,
+    id              uuid NOT NULL,
+    ns              integer NOT NULL,
+    max_attempts    integer, -- NULL: 4
     queue           text COLLATE "C" NOT NULL,
     kind            text COLLATE "C" NOT NULL,
     payload         bytea NOT NULL,
@@ -69,7 +69,8 @@ CREATE TABLE plimsoll.specs (
 CREATE INDEX specs_by_group ON plimsoll.specs (ns, "group", id) WHERE "group" IS NOT NULL;
 CREATE INDEX specs_by_owner ON plimsoll.specs (ns, owner, id) WHERE owner IS NOT NULL;
 
--- Tasks that have not ended: the hot table. Its rows are narrow, and few compared to what has ended.
+-- Tasks that have not ended: the hot table. Its rows are narrow, and few compared to what has ended. What is as
+-- it is for most is NULL, here and in `tasks_done`: it takes no space.
 CREATE TABLE plimsoll.tasks (
     lane        bigint NOT NULL,
     id          uuid NOT NULL,
@@ -77,11 +78,11 @@ CREATE TABLE plimsoll.tasks (
     status      smallint NOT NULL CHECK (status BETWEEN 0 AND 2),
     priority    smallint NOT NULL CHECK (priority BETWEEN 0 AND 10),
     runnable_at timestamptz NOT NULL,
-    modified_at timestamptz NOT NULL,
+    modified_at timestamptz, -- NULL: runnable_at
     revision    bigint NOT NULL,
-    fence       bigint NOT NULL,
-    attempts    integer NOT NULL,
-    failures    integer NOT NULL,
+    fence       bigint, -- NULL: 0, as attempts and failures
+    attempts    integer,
+    failures    integer,
     started_at  timestamptz,
     claimed_at  timestamptz,
     until       timestamptz, -- when the lease ends
@@ -92,7 +93,7 @@ CREATE TABLE plimsoll.tasks (
     progress    jsonb,
     more        bytea, -- what few tasks have
     PRIMARY KEY (lane, id),
-    CHECK (fence >= attempts), -- each attempt has one of its own
+    CHECK (coalesce(fence, 0) >= coalesce(attempts, 0)), -- each attempt has one of its own
     CHECK ((status = 2) = (until IS NOT NULL)),
     CHECK ((status = 2) = (worker IS NOT NULL))
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -109,16 +110,16 @@ CREATE TABLE plimsoll.tasks_done (
     ns             integer NOT NULL,
     status         smallint NOT NULL CHECK (status BETWEEN 3 AND 5),
     priority       smallint NOT NULL,
-    runnable_at    timestamptz NOT NULL,
-    modified_at    timestamptz NOT NULL,
+    runnable_at    timestamptz, -- NULL: created_at of its spec
+    modified_at    timestamptz, -- NULL: finished_at
     revision       bigint NOT NULL,
-    fence          bigint NOT NULL,
-    attempts       integer NOT NULL,
-    failures       integer NOT NULL,
+    fence          bigint, -- NULL: 1
+    attempts       integer, -- NULL: 1
+    failures       integer, -- NULL: 0
     started_at     timestamptz,
-    claimed_at     timestamptz,
+    claimed_at     timestamptz, -- NULL: started_at
     finished_at    timestamptz NOT NULL,
-    removable_from timestamptz NOT NULL, -- retention counts from here
+    removable_from timestamptz, -- retention counts from here; NULL: finished_at
     stage          text COLLATE "C",
     progress       jsonb,
     result         bytea,
@@ -126,7 +127,7 @@ CREATE TABLE plimsoll.tasks_done (
     settled_by     uuid, -- the life of the worker that ended it, and its name
     settled_worker text COLLATE "C",
     more           bytea,
-    CHECK (fence >= attempts),
+    CHECK (coalesce(fence, 1) >= coalesce(attempts, 1)),
     CHECK (started_at IS NULL OR started_at <= finished_at)
 ) PARTITION BY RANGE (finished_at);
 
@@ -134,7 +135,7 @@ CREATE TABLE plimsoll.tasks_done_other PARTITION OF plimsoll.tasks_done DEFAULT;
 
 CREATE INDEX tasks_done_by_id ON plimsoll.tasks_done (lane, id);
 -- Those that ended at the same moment are few, and sorted when they are read.
-CREATE INDEX tasks_done_by_age ON plimsoll.tasks_done (ns, status, removable_from);
+CREATE INDEX tasks_done_by_age ON plimsoll.tasks_done (ns, status, coalesce(removable_from, finished_at));
 CREATE INDEX tasks_done_badly ON plimsoll.tasks_done (lane, status, id) WHERE status > 3;
 
 -- How many tasks each lane has in each status: what each transaction added, summed up now and then.
@@ -242,7 +243,7 @@ CREATE TABLE plimsoll.claims (
     worker      text COLLATE "C" NOT NULL,
     tasks       uuid[] NOT NULL, -- all that was taken, in order
     fences      bigint[], -- of each; NULL: all are 1
-    priorities  smallint[] NOT NULL, -- of each; NULL: it has a row of its own
+    priorities  smallint[] NOT NULL, -- of each, or one for all; NULL: it has a row of its own
     runnable    timestamptz[] NOT NULL, -- likewise
     gone        uuid[] NOT NULL DEFAULT '{}', -- what others than the holder took out
     PRIMARY KEY (ns, request)
@@ -265,7 +266,12 @@ SELECT
     1::bigint AS fence, 1 AS attempts, 0 AS failures, c.at AS started_at, c.at AS claimed_at, c.until,
     NULL::timestamptz AS deadline, c.incarnation, c.worker, NULL::text AS stage, NULL::jsonb AS progress,
     NULL::bytea AS more, c.request
-FROM plimsoll.claims c CROSS JOIN LATERAL unnest(c.tasks, c.priorities, c.runnable) u(id, priority, runnable_at)
+FROM plimsoll.claims c
+CROSS JOIN LATERAL unnest(c.tasks, c.priorities, c.runnable) each(id, priority, runnable_at)
+CROSS JOIN LATERAL (
+    SELECT each.id, CASE cardinality(c.priorities) WHEN 1 THEN c.priorities[1] ELSE each.priority END AS priority,
+        CASE cardinality(c.runnable) WHEN 1 THEN c.runnable[1] ELSE each.runnable_at END AS runnable_at
+) u
 WHERE c.until IS NOT NULL AND u.priority IS NOT NULL AND u.id <> ALL (c.gone);
 
 -- What of it is still held. Claims are few: OFFSET and LIMIT keep the planner from beginning with another table.
@@ -340,7 +346,8 @@ END
 $$;
 
 CREATE TRIGGER tasks_never_fall BEFORE UPDATE ON plimsoll.tasks FOR EACH ROW
-    WHEN (NEW.fence < OLD.fence OR NEW.revision < OLD.revision OR NEW.attempts < OLD.attempts)
+    WHEN (coalesce(NEW.fence, 0) < OLD.fence OR NEW.revision < OLD.revision
+        OR coalesce(NEW.attempts, 0) < OLD.attempts)
     EXECUTE FUNCTION plimsoll.refuse_to_fall();
 
 CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW

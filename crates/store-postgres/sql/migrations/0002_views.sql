@@ -61,16 +61,19 @@ RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '
 -- `pending`, whether it may run now or later (`run_at`). `task_status` has our own words.
 CREATE VIEW plimsoll.jobs AS
 WITH shared AS NOT MATERIALIZED (
-    SELECT n.name AS namespace, s.*, s.max_attempts - 1 AS retries
+    SELECT n.name AS namespace, s.*, coalesce(s.max_attempts, 4) - 1 AS retries
     FROM plimsoll.specs s JOIN plimsoll.namespaces n ON n.ns = s.ns
 ), live AS NOT MATERIALIZED (
-    SELECT s.*, t.status, t.priority, t.runnable_at, t.modified_at, t.revision, t.fence, t.attempts,
-        t.failures, t.started_at, t.claimed_at, t.stage, t.progress, t.until, t.worker, t.incarnation,
+    SELECT s.*, t.status, t.priority, t.runnable_at, coalesce(t.modified_at, t.runnable_at) AS modified_at,
+        t.revision, coalesce(t.fence, 0) AS fence, coalesce(t.attempts, 0) AS attempts,
+        coalesce(t.failures, 0) AS failures, t.started_at, t.claimed_at, t.stage, t.progress, t.until, t.worker, t.incarnation,
         NULL::timestamptz AS finished_at, NULL::bytea AS result, NULL::text AS reason
     FROM shared s JOIN plimsoll.tasks t ON t.ns = s.ns AND t.lane = s.lane AND t.id = s.id
 ), done AS NOT MATERIALIZED (
-    SELECT s.*, d.status, d.priority, d.runnable_at, d.modified_at, d.revision, d.fence, d.attempts,
-        d.failures, d.started_at, d.claimed_at, d.stage, d.progress, NULL::timestamptz AS until,
+    SELECT s.*, d.status, d.priority, coalesce(d.runnable_at, s.created_at) AS runnable_at,
+        coalesce(d.modified_at, d.finished_at) AS modified_at, d.revision, coalesce(d.fence, 1) AS fence,
+        coalesce(d.attempts, 1) AS attempts, coalesce(d.failures, 0) AS failures, d.started_at,
+        coalesce(d.claimed_at, d.started_at) AS claimed_at, d.stage, d.progress, NULL::timestamptz AS until,
         NULL::text AS worker, NULL::uuid AS incarnation, d.finished_at, d.result, d.reason
     FROM shared s JOIN plimsoll.tasks_done d ON d.ns = s.ns AND d.lane = s.lane AND d.id = s.id
 ), held AS NOT MATERIALIZED (

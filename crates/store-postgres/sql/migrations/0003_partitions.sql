@@ -16,7 +16,7 @@ BEGIN
     EXECUTE format(
         'INSERT INTO %s (ns, lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, failures, '
         'finished_at, removable_from) '
-        'SELECT 0, 0, gen_random_uuid(), 3 + n %% 3, 0, $1, $1, 0, 0, 0, 0, $1, ''infinity'' '
+        'SELECT 0, -9223372036854775808, gen_random_uuid(), 3 + n %% 3, 0, $1, $1, 0, 0, 0, 0, $1, ''infinity'' '
         'FROM generate_series(1, 200) n', partition) USING at;
     EXECUTE format('ANALYZE %s', partition);
 END

@@ -3,7 +3,8 @@
 -- equally cheap, and a bad one would be kept when millions of rows have come. So each table has a few rows of
 -- namespace 0, which nobody can have, and which no view shows. They say what is always true: that a namespace
 -- or a lane may have all rows there are, and that keys and ids tell rows apart. New partitions get theirs when
--- they are made.
+-- they are made. Their lane is the lowest, so that indexes by lane end with a real one: a page at the end of an
+-- index is left full when it splits, any other half empty, and half of it is written to the log once more.
 
 DO $$
 DECLARE
@@ -24,10 +25,10 @@ SELECT 0, n::text, '{}', 0, now(), CASE WHEN n % 2 = 0 THEN timestamptz 'infinit
 INSERT INTO plimsoll.index_entries SELECT 0, n, n::text FROM generate_series(1, 200) n;
 INSERT INTO plimsoll.specs
     (ns, id, lane, born, created_at, max_attempts, queue, kind, payload, "group", owner)
-SELECT 0, gen_random_uuid(), 0, 0, now(), 0, '', '', '', n % 2, n % 2 FROM generate_series(1, 200) n;
+SELECT 0, gen_random_uuid(), -9223372036854775808, 0, now(), 0, '', '', '', n % 2, n % 2 FROM generate_series(1, 200) n;
 INSERT INTO plimsoll.tasks
     (ns, lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, failures, until, worker)
-SELECT 0, 0, gen_random_uuid(), n % 3, 0, 'infinity', now(), 0, 0, 0, 0,
+SELECT 0, -9223372036854775808, gen_random_uuid(), n % 3, 0, 'infinity', now(), 0, 0, 0, 0,
        CASE n % 3 WHEN 2 THEN timestamptz 'infinity' END, CASE n % 3 WHEN 2 THEN '' END
 FROM generate_series(1, 200) n;
 INSERT INTO plimsoll.counts SELECT 0, n, n, 0, 0 FROM generate_series(1, 200) n;

@@ -3,8 +3,10 @@
 //! Rows that are changed or removed must be as they were when they were read, and rows that are
 //! new must not be there: otherwise the transaction fails as a whole, and is decided again.
 
+mod copy;
 pub(crate) mod logs;
 pub(crate) mod records;
+pub(crate) mod specs;
 pub(crate) mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +17,9 @@ use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+use self::specs::{DELETE_SPECS, insert_specs};
 use self::tasks::{
-    DELETE_DONE, DELETE_LIVE, DELETE_PLACES, DELETE_SPECS, Done, INSERT_DONE, INSERT_LIVE, Live,
-    Places, RENEW, UPDATE_LIVE, insert_specs,
+    DELETE_DONE, DELETE_LIVE, DELETE_PLACES, Done, Live, Places, RENEW, UPDATE_LIVE,
 };
 use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
 use crate::codec::{At, Id, Place, lane_number, signed, status_code};
@@ -196,8 +198,8 @@ impl Apply {
             .push(Call::new(&PROLONG, params![self.ns, claims, At(until)]));
     }
 
-    /// The statements, in order.
-    pub(crate) fn calls(self) -> Answer<Vec<Call>> {
+    /// The statements, in order. `copies`: many rows may be copied.
+    pub(crate) fn calls(self, copies: bool) -> Answer<Vec<Call>> {
         let ns = self.ns;
         let mut calls = Vec::new();
         let (claims, tasks) = self.taken_out;
@@ -226,13 +228,13 @@ impl Apply {
             calls.push(Call::new(&UPDATE_LIVE, params.collect()));
         }
         if !self.new.is_empty() {
-            calls.push(insert_specs(ns, &self.new)?);
+            calls.push(insert_specs(ns, &self.new, copies)?);
         }
         if !self.insert_live.is_empty() {
-            calls.push(Call::new(&INSERT_LIVE, self.insert_live.params(ns)));
+            calls.push(self.insert_live.insert(ns, copies)?);
         }
         if !self.insert_done.is_empty() {
-            calls.push(Call::new(&INSERT_DONE, self.insert_done.params(ns)));
+            calls.push(self.insert_done.insert(ns, copies)?);
         }
         calls.extend(self.others);
         Ok(calls)

@@ -1,49 +1,14 @@
-//! Rows of tasks: what never changes, what has not ended, what has.
+//! Rows of tasks: of those that have not ended, and of those that have.
 
-use std::sync::Arc;
-
+use plimsoll_core::Timestamp;
 use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
-use crate::codec::{At, Blob, Id, Json, lane_number, rare, same, signed, status_code};
+use super::copy::{MANY, Rows, Table, none, table};
+use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
 use crate::session::{Call, Param, Sql, params};
-use crate::task_row::{SpecMore, StateMore, settler};
-
-static INSERT_SPECS: Sql = Sql {
-    text: "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
-           max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
-           SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
-           attempt_timeout_us, coalesce(max_attempts, ($8)[1]), coalesce(queue, ($9)[1]), \
-           coalesce(kind, ($10)[1]), payload, key, \"group\", owner, labels, trace, more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
-           u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
-           payload, key, \"group\", owner, labels, trace, more)",
-    types: &[
-        Type::INT4,
-        Type::UUID_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::JSONB_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
-};
-
-pub(crate) static DELETE_SPECS: Sql = Sql {
-    text: "DELETE FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
-    types: &[Type::INT4, Type::UUID_ARRAY],
-};
+use crate::task_row::{StateMore, settler};
 
 /// The types of what tasks have in common, as in [`Common::params`], and of more.
 macro_rules! common_types {
@@ -79,14 +44,13 @@ static LIVE: [Type; 21] = common_types![
     INT8_ARRAY,
 ];
 
-pub(super) static INSERT_LIVE: Sql = Sql {
+static INSERT_LIVE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
-           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
-           coalesce(failures, ($11)[1]), started_at, claimed_at, until, deadline, incarnation, worker, \
+           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
+           started_at, claimed_at, until, deadline, incarnation, worker, \
            stage, progress, more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
            $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
@@ -95,17 +59,28 @@ pub(super) static INSERT_LIVE: Sql = Sql {
     types: LIVE.split_at(LIVE.len() - 1).0,
 };
 
+static COPY_LIVE: Table = table!(
+    "tasks",
+    "ns, lane, id, status, priority, revision, runnable_at" [
+        INT4, INT8, UUID, INT2, INT2, INT8, TIMESTAMPTZ
+    ],
+    "modified_at, fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, \
+     stage, progress, more" [
+        TIMESTAMPTZ, INT8, INT4, INT4, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT,
+        TEXT, JSONB, BYTEA
+    ]
+);
+
 /// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
 /// renewal moves no revision, and nobody else changes when a lease ends.
 pub(crate) static UPDATE_LIVE: Sql = Sql {
     text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = coalesce(u.status, ($4)[1]), \
-           priority = coalesce(u.priority, ($5)[1]), runnable_at = coalesce(u.runnable_at, ($6)[1]), \
-           modified_at = coalesce(u.modified_at, ($7)[1]), revision = u.revision, \
-           fence = coalesce(u.fence, ($9)[1]), attempts = coalesce(u.attempts, ($10)[1]), \
-           failures = coalesce(u.failures, ($11)[1]), started_at = u.started_at, \
+           priority = coalesce(u.priority, ($5)[1]), runnable_at = u.runnable_at, \
+           modified_at = u.modified_at, revision = u.revision, fence = u.fence, \
+           attempts = u.attempts, failures = u.failures, started_at = u.started_at, \
            claimed_at = u.claimed_at, deadline = u.deadline, \
            until = CASE WHEN t.status = 2 AND coalesce(u.status, ($4)[1]) = 2 \
-           AND t.fence = coalesce(u.fence, ($9)[1]) THEN t.until ELSE u.until END, \
+           AND t.fence = u.fence THEN t.until ELSE u.until END, \
            incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
            more = u.more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
@@ -138,15 +113,14 @@ pub(crate) static RENEW: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
 };
 
-pub(super) static INSERT_DONE: Sql = Sql {
+static INSERT_DONE: Sql = Sql {
     text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
            stage, progress, result, reason, settled_by, settled_worker, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), coalesce(runnable_at, ($6)[1]), coalesce(modified_at, ($7)[1]), \
-           revision, coalesce(fence, ($9)[1]), coalesce(attempts, ($10)[1]), \
-           coalesce(failures, ($11)[1]), started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
-           coalesce(removable_from, ($15)[1]), stage, progress, result, reason, \
+           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
+           started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
+           removable_from, stage, progress, result, reason, \
            coalesce(settled_by, $23), coalesce(settled_worker, $24), more \
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
            $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
@@ -166,6 +140,18 @@ pub(super) static INSERT_DONE: Sql = Sql {
         TEXT,
     ],
 };
+
+static COPY_DONE: Table = table!(
+    "tasks_done",
+    "ns, lane, id, status, priority, revision, started_at, finished_at, settled_by, settled_worker" [
+        INT4, INT8, UUID, INT2, INT2, INT8, TIMESTAMPTZ, TIMESTAMPTZ, UUID, TEXT
+    ],
+    "runnable_at, modified_at, fence, attempts, failures, claimed_at, removable_from, stage, progress, \
+     result, reason, more" [
+        TIMESTAMPTZ, TIMESTAMPTZ, INT8, INT4, INT4, TIMESTAMPTZ, TIMESTAMPTZ, TEXT, JSONB,
+        BYTEA, TEXT, BYTEA
+    ]
+);
 
 pub(crate) static DELETE_DONE: Sql = Sql {
     text: "WITH gone AS (DELETE FROM plimsoll.tasks_done d USING unnest($1, $2, $3) u(lane, id, before) \
@@ -195,38 +181,66 @@ impl Places {
     }
 }
 
+/// What is not written of a task: the table says how it is with most.
+struct Usual {
+    runnable_at: Option<Timestamp>,
+    modified_at: Timestamp,
+    claimed_at: Option<Timestamp>,
+    /// Likewise, the fence.
+    attempts: u32,
+}
+
 /// What tasks have in common, whether they have ended or not.
 #[derive(Debug, Default)]
 struct Common {
+    numbers: LaneNumbers,
     lanes: Vec<i64>,
     ids: Vec<Id>,
     statuses: Vec<i16>,
     priorities: Vec<i16>,
-    runnable: Vec<At>,
-    modified: Vec<At>,
+    runnable: Vec<Option<At>>,
+    modified: Vec<Option<At>>,
     revisions: Vec<i64>,
-    fences: Vec<i64>,
-    attempts: Vec<i32>,
-    failures: Vec<i32>,
+    fences: Vec<Option<i64>>,
+    attempts: Vec<Option<i32>>,
+    failures: Vec<Option<i32>>,
     started: Vec<Option<At>>,
     claimed: Vec<Option<At>>,
 }
 
 impl Common {
-    fn push(&mut self, ns: i32, task: &Task) {
-        let counter = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        self.lanes.push(lane_number(ns, &task.spec.lane));
+    fn push(&mut self, ns: i32, task: &Task, usual: &Usual) {
+        let unless = |at: Timestamp, usual| (Some(at) != usual).then_some(At(at));
+        let counter =
+            |count: u32, usual| (count != usual).then(|| i32::try_from(count).unwrap_or(i32::MAX));
+        let fence = task.fence.get();
+        self.lanes.push(self.numbers.of(ns, &task.spec.lane));
         self.ids.push(task.id().into());
         self.statuses.push(status_code(task.status));
         self.priorities.push(task.priority.get().into());
-        self.runnable.push(At(task.runnable_at));
-        self.modified.push(At(task.modified_at));
+        self.runnable
+            .push(unless(task.runnable_at, usual.runnable_at));
+        self.modified
+            .push(unless(task.modified_at, Some(usual.modified_at)));
         self.revisions.push(signed(task.revision.get()));
-        self.fences.push(signed(task.fence.get()));
-        self.attempts.push(counter(task.attempts));
-        self.failures.push(counter(task.failures));
+        self.fences
+            .push((fence != u64::from(usual.attempts)).then(|| signed(fence)));
+        self.attempts.push(counter(task.attempts, usual.attempts));
+        self.failures.push(counter(task.failures, 0));
         self.started.push(task.started_at.map(At));
-        self.claimed.push(task.claimed_at.map(At));
+        let claimed = task
+            .claimed_at
+            .filter(|_| usual.claimed_at != task.claimed_at);
+        self.claimed.push(claimed.map(At));
+    }
+
+    /// Whether all are as most are, but for what tells whether they have ended.
+    fn is_usual(&self) -> bool {
+        none(&self.modified)
+            && none(&self.fences)
+            && none(&self.attempts)
+            && none(&self.failures)
+            && none(&self.claimed)
     }
 
     fn params(self, ns: i32) -> Vec<Param> {
@@ -236,12 +250,12 @@ impl Common {
             self.ids,
             same(self.statuses.into_iter()),
             same(self.priorities.into_iter()),
-            same(self.runnable.into_iter()),
-            same(self.modified.into_iter()),
+            rare(self.runnable),
+            rare(self.modified),
             self.revisions,
-            same(self.fences.into_iter()),
-            same(self.attempts.into_iter()),
-            same(self.failures.into_iter()),
+            rare(self.fences),
+            rare(self.attempts),
+            rare(self.failures),
             rare(self.started),
             rare(self.claimed)
         ]
@@ -268,7 +282,13 @@ impl Live {
 
     pub(super) fn push(&mut self, ns: i32, task: &Task) -> Answer<()> {
         let lease = task.lease.as_ref();
-        self.common.push(ns, task);
+        let usual = Usual {
+            runnable_at: None,
+            modified_at: task.runnable_at,
+            claimed_at: None,
+            attempts: 0,
+        };
+        self.common.push(ns, task, &usual);
         self.until.push(lease.map(|lease| At(lease.until)));
         self.deadlines
             .push(lease.and_then(|lease| lease.deadline).map(At));
@@ -282,6 +302,46 @@ impl Live {
             .push(task.progress.as_ref().map(Json::of).transpose()?);
         self.more.push(StateMore::stored(task)?);
         Ok(())
+    }
+
+    /// The statement that adds them.
+    pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
+        if !copies || self.common.ids.len() < MANY {
+            return Ok(Call::new(&INSERT_LIVE, self.params(ns)));
+        }
+        let common = &self.common;
+        let usual = common.is_usual()
+            && none(&common.started)
+            && none(&self.until)
+            && none(&self.stages)
+            && none(&self.progress)
+            && none(&self.more);
+        let mut rows = Rows::new(&COPY_LIVE, usual, common.ids.len());
+        for n in 0..common.ids.len() {
+            rows.push([
+                &ns,
+                &common.lanes[n],
+                &common.ids[n],
+                &common.statuses[n],
+                &common.priorities[n],
+                &common.revisions[n],
+                &common.runnable[n],
+                &common.modified[n],
+                &common.fences[n],
+                &common.attempts[n],
+                &common.failures[n],
+                &common.started[n],
+                &common.claimed[n],
+                &self.until[n],
+                &self.deadlines[n],
+                &self.incarnations[n],
+                &self.workers[n],
+                &self.stages[n],
+                &self.progress[n],
+                &self.more[n],
+            ])?;
+        }
+        Ok(rows.call())
     }
 
     pub(super) fn params(self, ns: i32) -> Vec<Param> {
@@ -304,7 +364,7 @@ impl Live {
 pub(super) struct Done {
     common: Common,
     finished: Vec<At>,
-    removable: Vec<At>,
+    removable: Vec<Option<At>>,
     stages: Vec<Option<String>>,
     progress: Vec<Option<Json>>,
     results: Vec<Option<Blob>>,
@@ -320,11 +380,17 @@ impl Done {
     }
 
     pub(super) fn push(&mut self, ns: i32, task: &Task) -> Answer<()> {
-        self.common.push(ns, task);
-        self.finished
-            .push(At(task.finished_at.unwrap_or(task.modified_at)));
-        self.removable
-            .push(At(task.removable_from().unwrap_or(task.modified_at)));
+        let finished = task.finished_at.unwrap_or(task.modified_at);
+        let usual = Usual {
+            runnable_at: Some(task.spec.created_at),
+            modified_at: finished,
+            claimed_at: task.started_at,
+            attempts: 1,
+        };
+        self.common.push(ns, task, &usual);
+        self.finished.push(At(finished));
+        let removable = task.removable_from().filter(|from| *from != finished);
+        self.removable.push(removable.map(At));
         self.stages
             .push(task.stage.as_ref().map(ToString::to_string));
         self.progress
@@ -337,7 +403,53 @@ impl Done {
         Ok(())
     }
 
-    pub(super) fn params(self, ns: i32) -> Vec<Param> {
+    /// The statement that adds them.
+    pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
+        if !copies || self.common.ids.len() < MANY {
+            return Ok(Call::new(&INSERT_DONE, self.params(ns)));
+        }
+        let common = &self.common;
+        let usual = common.is_usual()
+            && none(&common.runnable)
+            && none(&self.removable)
+            && none(&self.stages)
+            && none(&self.progress)
+            && none(&self.results)
+            && none(&self.reasons)
+            && none(&self.more);
+        let mut rows = Rows::new(&COPY_DONE, usual, common.ids.len());
+        for n in 0..common.ids.len() {
+            let settler = self.settlers[n].as_ref();
+            let (by, worker) = settler.map(|(by, name)| (by, name)).unzip();
+            rows.push([
+                &ns,
+                &common.lanes[n],
+                &common.ids[n],
+                &common.statuses[n],
+                &common.priorities[n],
+                &common.revisions[n],
+                &common.started[n],
+                &self.finished[n],
+                &by,
+                &worker,
+                &common.runnable[n],
+                &common.modified[n],
+                &common.fences[n],
+                &common.attempts[n],
+                &common.failures[n],
+                &common.claimed[n],
+                &self.removable[n],
+                &self.stages[n],
+                &self.progress[n],
+                &self.results[n],
+                &self.reasons[n],
+                &self.more[n],
+            ])?;
+        }
+        Ok(rows.call())
+    }
+
+    fn params(self, ns: i32) -> Vec<Param> {
         // Whoever ends many tasks at once is mostly the same.
         let first = self.settlers.first().cloned();
         let all_same = |first: &Option<_>| self.settlers.iter().all(|by| by == first);
@@ -350,7 +462,7 @@ impl Done {
         let mut params = self.common.params(ns);
         params.extend(params![
             same(self.finished.into_iter()),
-            same(self.removable.into_iter()),
+            rare(self.removable),
             rare(self.stages),
             rare(self.progress),
             rare(self.results),
@@ -363,69 +475,4 @@ impl Done {
         ]);
         params
     }
-}
-
-pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>]) -> Answer<Call> {
-    let specs = || tasks.iter().map(|task| &task.spec);
-    let ids: Vec<_> = specs().map(|spec| Id::from(spec.id)).collect();
-    let lanes = same(specs().map(|spec| &spec.lane));
-    let numbers: Vec<_> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
-    let queues: Vec<_> = lanes.iter().map(|lane| lane.queue.to_string()).collect();
-    let kinds: Vec<_> = lanes.iter().map(|lane| lane.kind.to_string()).collect();
-    let born: Vec<_> = specs().map(|spec| signed(spec.born.get())).collect();
-    let created = same(specs().map(|spec| At(spec.created_at)));
-    let group_born: Vec<_> = specs()
-        .map(|spec| spec.group_born.map(|born| signed(born.get())))
-        .collect();
-    let timeouts: Vec<_> = specs()
-        .map(|spec| {
-            spec.attempt_timeout
-                .map(|limit| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX))
-        })
-        .collect();
-    let attempts =
-        same(specs().map(|spec| i32::try_from(spec.retry.max_attempts).unwrap_or(i32::MAX)));
-    let payloads: Vec<_> = specs().map(|spec| Blob(spec.payload.clone())).collect();
-    let keys: Vec<_> = specs()
-        .map(|spec| spec.key.as_ref().map(|(key, _)| key.to_string()))
-        .collect();
-    let groups: Vec<_> = specs()
-        .map(|spec| spec.group.as_ref().map(ToString::to_string))
-        .collect();
-    let owners: Vec<_> = specs()
-        .map(|spec| spec.owner.as_ref().map(ToString::to_string))
-        .collect();
-    let labels = specs()
-        .map(|spec| {
-            (!spec.labels.is_empty())
-                .then(|| Json::of(&spec.labels))
-                .transpose()
-        })
-        .collect::<Answer<Vec<_>>>()?;
-    let traces: Vec<_> = specs().map(|spec| spec.trace.clone()).collect();
-    let more = specs()
-        .map(|spec| SpecMore::stored(spec))
-        .collect::<Answer<Vec<_>>>()?;
-    Ok(Call::new(
-        &INSERT_SPECS,
-        params![
-            ns,
-            ids,
-            numbers,
-            born,
-            created,
-            rare(group_born),
-            rare(timeouts),
-            attempts,
-            queues,
-            kinds,
-            payloads,
-            rare(keys),
-            rare(groups),
-            rare(owners),
-            rare(labels),
-            rare(traces),
-            rare(more)
-        ],
-    ))
 }

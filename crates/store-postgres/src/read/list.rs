@@ -123,12 +123,13 @@ pub(crate) static KEPT: Sql = Sql {
     text: concat!(
         "SELECT ",
         done_columns!(),
-        ", d.removable_from, d.lane, d.id FROM (SELECT * FROM plimsoll.tasks_done \
-         WHERE ns = $1 AND status = $2 AND removable_from <= $3 \
-         AND (removable_from, lane, id) > ($4, $5, $6) \
-         ORDER BY removable_from FETCH FIRST ($7) ROWS WITH TIES) d \
+        ", d.since, d.lane, d.id FROM (\
+         SELECT *, coalesce(removable_from, finished_at) AS since FROM plimsoll.tasks_done \
+         WHERE ns = $1 AND status = $2 AND coalesce(removable_from, finished_at) <= $3 \
+         AND (coalesce(removable_from, finished_at), lane, id) > ($4, $5, $6) \
+         ORDER BY coalesce(removable_from, finished_at) FETCH FIRST ($7) ROWS WITH TIES) d \
          LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         ORDER BY d.removable_from, d.lane, d.id LIMIT $7"
+         ORDER BY d.since, d.lane, d.id LIMIT $7"
     ),
     types: &[
         Type::INT4,

@@ -74,7 +74,7 @@ pub(crate) async fn attempt(
     );
     let decided = decided.await.map_err(untouched)?;
     let unused = moment.revision.get();
-    let mut writing = Writing::new(ns);
+    let mut writing = Writing::new(ns, session.prepares());
     let mut done = Done::default();
     let held = assumed.held.claims().map(|(task, _)| (task.id(), None));
     writing.apply.rowless(held);

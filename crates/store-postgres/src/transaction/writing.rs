@@ -69,6 +69,8 @@ impl Draft {
 /// What a transaction is going to write.
 pub(super) struct Writing {
     ns: i32,
+    /// Whether many rows may be copied.
+    copies: bool,
     pub(super) apply: Apply,
     pub(super) changes: Vec<Change>,
     counts: Counts,
@@ -84,9 +86,10 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(ns: i32) -> Self {
+    pub(super) fn new(ns: i32, copies: bool) -> Self {
         Self {
             ns,
+            copies,
             apply: Apply::new(ns),
             changes: Vec::new(),
             counts: Counts::default(),
@@ -143,7 +146,7 @@ impl Writing {
         self.tasks.append(&mut apply.written);
         self.back_to = earlier(self.back_to, apply.back_to);
         self.counts.absorb(std::mem::take(&mut apply.counts));
-        apply.calls()
+        apply.calls(self.copies)
     }
 
     pub(super) fn news(&self) -> News {

@@ -4,6 +4,7 @@
 
 mod dropped;
 mod late;
+mod many;
 mod nowhere;
 
 use std::collections::BTreeSet;
