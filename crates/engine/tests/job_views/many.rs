@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use crate::world::World;
 
 const MANY: usize = 500;
-/// How long so many rest, if they were woken just before.
-const REST: Duration = Duration::from_millis(2);
+/// How long so many rest at most, if they were woken for an event just before.
+const REST: Duration = Duration::from_micros(2_100);
 
 #[tokio::test]
 async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follows() {
