@@ -186,6 +186,75 @@ fn one_tells_and_another_wakes() {
     });
 }
 
+/// Readers are woken a few at a time while more is told and others come: whoever waits for what was told
+/// is woken, or is counted as one who still waits.
+#[test]
+fn readers_are_woken_a_few_at_a_time() {
+    check(|| {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let readers: Vec<_> = (0..3).map(|_| fanout.reader()).collect();
+        let read = |mut reader: Reader<u64, u64, &'static str>| {
+            move || {
+                let mut seen = Vec::new();
+                future::block_on(async {
+                    while seen.len() < 2 {
+                        assert_eq!(take(&mut reader, &mut seen).await, Taken::Events);
+                    }
+                });
+                assert_eq!(seen, [1, 2]);
+            }
+        };
+        let readers: Vec<_> = readers.into_iter().map(read).map(thread::spawn).collect();
+        let teller = fanout.clone();
+        let teller = thread::spawn(move || {
+            for number in 1..=2 {
+                teller.keep(told([number]), number);
+                // Until nobody is left who waits for it: nobody begins to, since it is there.
+                while teller.awaited().0 > 0 {
+                    let mut slot = Some(0);
+                    while let Some(from) = slot {
+                        slot = teller.wake_some(from, 1);
+                        assert!(slot.is_none_or(|slot| slot > from));
+                    }
+                }
+            }
+        });
+        teller.join().unwrap();
+        assert_eq!(fanout.awaited(), (0, 0));
+        readers.into_iter().for_each(|it| it.join().unwrap());
+    });
+}
+
+/// One counts who waits, and for how much, and wakes no more than it wants to.
+#[test]
+fn those_who_wait_are_counted_with_what_they_wait_for() {
+    let run = || {
+        let fanout = Arc::new(Numbers::new(0, 100, 100));
+        let waker = futures::task::noop_waker();
+        let mut context = std::task::Context::from_waker(&waker);
+        let mut readers: Vec<_> = (0..3).map(|_| fanout.reader()).collect();
+        let mut wait = |reader: &mut Reader<u64, u64, &'static str>| {
+            while reader
+                .poll_take(&mut context, 9, &mut Share::default())
+                .is_ready()
+            {}
+        };
+        readers.iter_mut().for_each(&mut wait);
+        assert_eq!(fanout.awaited(), (0, 0));
+        fanout.keep(told(1..=2), 2);
+        assert_eq!(fanout.awaited(), (3, 6));
+        assert_eq!(fanout.wake_some(0, 2), Some(2));
+        assert_eq!(fanout.awaited(), (1, 2));
+        wait(&mut readers[0]);
+        fanout.keep(told(3..=3), 3);
+        assert_eq!(fanout.awaited(), (2, 1 + 3));
+        assert_eq!(fanout.wake_some(2, 1), None);
+        assert_eq!(fanout.awaited(), (1, 1));
+    };
+    // There is only one way.
+    shuttle::check_random(run, 1);
+}
+
 /// A reader knows how far it has come, also where nothing was told.
 #[test]
 fn a_reader_knows_how_far_it_has_come() {

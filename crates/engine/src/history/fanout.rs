@@ -124,6 +124,34 @@ impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
         wake(kept, |event| event < next)
     }
 
+    /// How many readers wait for what is there, and how many events that is for all of them together.
+    pub(crate) fn awaited(&self) -> (usize, u64) {
+        let kept = self.kept();
+        let waiting = kept.waiting.iter().flatten();
+        let awaited = waiting.map(|(event, _)| kept.next.saturating_sub(*event));
+        (awaited.filter(|events| *events > 0))
+            .fold((0, 0), |(readers, all), events| (readers + 1, all + events))
+    }
+
+    /// Wakes up to `max` of these readers, beginning with this slot. Answers the slot to go on with; `None`: there
+    /// are no more.
+    pub(crate) fn wake_some(&self, from: usize, max: usize) -> Option<usize> {
+        let mut kept = self.kept();
+        let next = kept.next;
+        let mut woken = Vec::new();
+        let mut slots = kept.waiting.iter_mut().enumerate().skip(from);
+        let left = slots.find_map(|(slot, waits)| {
+            if woken.len() == max {
+                return Some(slot);
+            }
+            woken.extend(waits.take_if(|(event, _)| *event < next));
+            None
+        });
+        drop(kept);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+        left
+    }
+
     /// Forgets everything: what comes next is from after this place, and something may be missing in
     /// between.
     pub(crate) fn restart(&self, after: P) {

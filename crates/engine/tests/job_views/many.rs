@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use crate::world::World;
 
 const MANY: usize = 500;
-/// How long so many rest, if they were woken just before.
-const REST: Duration = Duration::from_millis(2);
+/// How long so many rest at most, if they were woken for an event just before.
+const REST: Duration = Duration::from_micros(2_100);
 
 #[tokio::test]
 async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follows() {
@@ -58,6 +58,33 @@ async fn many_are_told_at_once_what_comes_after_a_while_and_together_what_follow
     while let Some(versions) = subscribers.join_next().await {
         assert_eq!(versions.unwrap(), expected);
     }
+}
+
+/// Whoever else has something to do gets a turn between a few of them, and not only after all.
+#[tokio::test]
+async fn others_have_their_turn_before_all_are_told() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut subscribers = JoinSet::new();
+    for _ in 0..MANY {
+        let mut events = process.subscribe(Scope::all()).await;
+        let taken = taken.clone();
+        subscribers.spawn(async move {
+            while !matches!(events.next().await.unwrap().unwrap(), StateEvent::State(_)) {}
+            taken.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    world.settle().await;
+    world.set(0, "a", 1).await;
+    let mut seen = 0;
+    while seen < MANY {
+        tokio::task::yield_now().await;
+        let now = taken.load(Ordering::Relaxed);
+        assert!(now - seen <= 32, "{} were told in one go", now - seen);
+        seen = now;
+    }
+    subscribers.join_all().await;
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
-//! How often subscribers are woken.
+//! How often subscribers are woken, and how many at once.
 //!
-//! A few are woken for every change. To wake a thousand takes longer than a write, and they stand in the
-//! way of who writes: so waking may take a tenth of the time of a processor. Whoever writes now and then is told of
-//! at once. Where more is written than that, there is a rest after many were woken, and whatever is told until
+//! A few are woken for every change. To wake a thousand and to tell them takes longer than a write, and they stand
+//! in the way of who writes: so that may take a tenth of the time of a processor. Whoever writes now and then is told
+//! of at once. Where more is written than that, there is a rest after many were woken, and whatever is told until
 //! it ends is told to all of them together. The history is not even read for them as long.
+//!
+//! Many are woken a few at a time, and others have their turn in between: who writes would otherwise wait for all
+//! of them with each step of a write.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::cache::Cache;
@@ -13,15 +16,20 @@ use crate::spawn::Spawner;
 
 /// So few are always woken at once.
 const FEW: usize = 100;
+/// Of more than that, so many have a turn.
+const TURN: usize = 16;
+/// Where others take so long with their turns, no more are waited for.
+const TURNS_MAX: Duration = Duration::from_millis(5);
 /// How long it takes to wake one and to let it look.
 const WAKE: Duration = Duration::from_nanos(400);
-/// Waking may take one part of so many of the time.
+/// How long one takes for an event, in nanoseconds.
+const TELL_NANOS: u64 = 15;
+/// Both may take one part of so many of the time.
 const PARTS: u32 = 10;
 /// A shorter rest is none: timers are not finer.
 const REST_MIN: Duration = Duration::from_millis(1);
 /// A longer one would be felt, unless there are thousands of subscribers.
-const REST_MAX: Duration = Duration::from_millis(5);
-
+const REST_MAX: Duration = Duration::from_millis(10);
 /// Then they rest at most so many times as long as it takes to wake them.
 const TIMES_MAX: u32 = 5;
 
@@ -29,7 +37,7 @@ const TIMES_MAX: u32 = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     debt: Debt,
-    /// Nobody is woken until this time.
+    /// Nobody else is woken until this time, and until all of those who were to be have been.
     pub(super) resting: Option<Duration>,
 }
 
@@ -41,26 +49,45 @@ struct Debt {
 }
 
 impl Debt {
-    /// After so many were woken at this time; and how long nobody is from then on.
-    fn woke(self, now: Duration, woken: usize) -> (Self, Duration) {
+    /// After so many were woken at this time, for so many events of all of them together; and how long nobody is
+    /// from then on.
+    fn woke(self, now: Duration, woken: usize, events: u64) -> (Self, Duration) {
         let paid = now.saturating_sub(self.at) / PARTS;
         let before = self.owed.saturating_sub(paid);
-        let took = match woken > FEW {
-            true => WAKE.saturating_mul(u32::try_from(woken).unwrap_or(u32::MAX)),
-            false => Duration::ZERO,
-        };
-        let rest_max = rest_max(took);
-        let owed = (before + took).min(rest_max / PARTS + took);
+        if woken <= FEW {
+            let owed = before;
+            return (Self { owed, at: now }, Duration::ZERO);
+        }
+        let tell = Duration::from_nanos(events.saturating_mul(TELL_NANOS));
+        let took = wake(woken).saturating_add(tell);
+        let rest_max = rest_max(woken);
+        let owed = before.saturating_add(took).min(rest_max / PARTS + took);
         // This time is not counted yet: after a pause, the first change is followed by the next at once.
         let rest = before.saturating_mul(PARTS).min(rest_max);
-        let is_rest = !took.is_zero() && rest >= REST_MIN;
-        let rest = if is_rest { rest } else { Duration::ZERO };
+        let rest = if rest >= REST_MIN {
+            rest
+        } else {
+            Duration::ZERO
+        };
         (Self { owed, at: now }, rest)
     }
 }
 
-fn rest_max(took: Duration) -> Duration {
-    REST_MAX.max(took.saturating_mul(TIMES_MAX))
+fn wake(woken: usize) -> Duration {
+    WAKE.saturating_mul(u32::try_from(woken).unwrap_or(u32::MAX))
+}
+
+/// To rest does not make it less to tell, only to wake.
+fn rest_max(woken: usize) -> Duration {
+    REST_MAX.max(wake(woken).saturating_mul(TIMES_MAX))
+}
+
+/// How many are woken next, so long after the first.
+fn turn(since: Duration) -> usize {
+    match since < TURNS_MAX {
+        true => TURN,
+        false => usize::MAX,
+    }
 }
 
 impl Cache {
@@ -70,29 +97,48 @@ impl Cache {
 
     /// Wakes the subscribers that wait for what was told: now, or as soon as the rest is over.
     pub(crate) fn wake(&self) {
-        // Who ends the rest sees what was told before this: both have looked at the events since.
-        if self.wakes().resting.is_some() {
-            return;
-        }
-        let woken = self.events.wake();
+        let (woken, events) = self.events.awaited();
         let now = self.engine.clock().monotonic();
         let mut wakes = self.wakes();
-        let (debt, rest) = wakes.debt.woke(now, woken);
+        // Who ends the rest sees what was told before this: both have looked at the events since.
+        if wakes.resting.is_some() {
+            return;
+        }
+        let (debt, rest) = wakes.debt.woke(now, woken, events);
         wakes.debt = debt;
-        if rest.is_zero() || wakes.resting.is_some() {
+        if woken <= FEW {
+            drop(wakes);
+            self.events.wake();
             return;
         }
         wakes.resting = Some(now + rest);
         drop(wakes);
-        let (me, clock) = (self.me.clone(), self.engine.clock().clone());
         // In the runtime of the one who follows the history: with that, all subscriptions end.
-        Spawner::current().spawn(async move {
-            clock.sleep(rest).await;
-            if let Some(me) = me.upgrade() {
-                me.wakes().resting = None;
-                me.wake();
-            }
-        });
+        Spawner::current().spawn(wake_in_turns(self.me.clone(), now, rest));
+    }
+}
+
+/// Wakes those who wait, a few at a time, and whoever waits for something after the rest.
+async fn wake_in_turns(cache: Weak<Cache>, began: Duration, rest: Duration) {
+    let mut slot = Some(0);
+    let mut left = rest;
+    while let Some(from) = slot {
+        let Some(cache) = cache.upgrade() else { return };
+        let since = cache.engine.clock().monotonic().saturating_sub(began);
+        slot = cache.events.wake_some(from, turn(since));
+        left = rest.saturating_sub(since);
+        drop(cache);
+        tokio::task::yield_now().await;
+    }
+    let Some(clock) = cache.upgrade().map(|cache| cache.engine.clock().clone()) else {
+        return;
+    };
+    if !left.is_zero() {
+        clock.sleep(left).await;
+    }
+    if let Some(cache) = cache.upgrade() {
+        cache.wakes().resting = None;
+        cache.wake();
     }
 }
 
@@ -104,17 +150,20 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    /// Somebody writes every so often, for a while. Answers how often so many are woken, how long they rest in
-    /// all, and at most.
+    /// Somebody writes every so often, for a while. Answers how often so many are woken, each for all that was
+    /// written since, how long they rest in all, and at most.
     fn run(every: Duration, woken: usize) -> (u32, Duration, Duration) {
         let (mut debt, mut now) = (Debt::default(), Duration::from_secs(9));
         let (mut wakes, mut rests, mut longest) = (0, Duration::ZERO, Duration::ZERO);
         let end = now + Duration::from_secs(2);
+        let mut events = 1;
         while now < end {
             let rest;
-            (debt, rest) = debt.woke(now, woken);
+            (debt, rest) = debt.woke(now, woken, events * woken as u64);
             (wakes, rests, longest) = (wakes + 1, rests + rest, longest.max(rest));
-            now += every.max(rest);
+            let wait = every.max(rest);
+            events = (wait.as_nanos() / every.as_nanos()) as u64;
+            now += wait;
         }
         (wakes, rests, longest)
     }
@@ -139,7 +188,7 @@ mod tests {
     fn who_writes_seldom_enough_is_told_of_at_once() {
         for every in EVERY {
             for woken in WOKEN {
-                let took = WAKE * woken as u32;
+                let took = (WAKE + Duration::from_nanos(TELL_NANOS)) * woken as u32;
                 if took * PARTS <= micros(every) {
                     let (_, rests, _) = run(micros(every), woken);
                     assert_eq!(rests, Duration::ZERO, "{every} {woken}");
@@ -159,9 +208,9 @@ mod tests {
                 // The first two are had in advance.
                 let share = (took * (wakes - 2)).as_secs_f64() / 2.0;
                 // More only if the longest rest is not enough.
-                let most = (took.as_secs_f64() / rest_max(took).as_secs_f64()).max(0.1);
+                let most = (took.as_secs_f64() / rest_max(woken).as_secs_f64()).max(0.1);
                 assert!(share <= most + 0.01, "{every} {woken}: {share}");
-                assert!(longest <= rest_max(took), "{every} {woken}: {longest:?}");
+                assert!(longest <= rest_max(woken), "{every} {woken}: {longest:?}");
             }
         }
     }
@@ -169,34 +218,57 @@ mod tests {
     #[test]
     fn a_rest_is_as_long_as_what_was_owed_before() {
         let now = Duration::from_secs(9);
-        let (debt, rest) = Debt::default().woke(now, 1_000);
+        let (debt, rest) = Debt::default().woke(now, 1_000, 0);
         assert_eq!(rest, Duration::ZERO, "the first after a pause");
-        let (debt, rest) = debt.woke(now, 1_000);
+        let (debt, rest) = debt.woke(now, 1_000, 0);
         assert_eq!(rest, micros(4_000));
-        let (debt, rest) = debt.woke(now + rest, 1_000);
+        let (debt, rest) = debt.woke(now + rest, 1_000, 0);
         assert_eq!(rest, micros(4_000), "and so on");
-        let (debt, rest) = debt.woke(now + micros(8_000 + 3_500), 1_000);
+        let (debt, rest) = debt.woke(now + micros(8_000 + 3_500), 1_000, 0);
         assert_eq!(rest, Duration::ZERO, "a shorter one is none");
-        let (_, rest) = debt.woke(now + micros(11_500), 1_000);
+        let (debt, rest) = debt.woke(now + micros(11_500), 1_000, 20_000);
         assert_eq!(rest, micros(4_500), "but is owed");
+        let (_, rest) = debt.woke(now + micros(16_000), 1_000, 0);
+        assert_eq!(rest, micros(4_000 + 3_000), "and so is what was told");
+    }
+
+    /// A thousand rest the longer, the more they are told each time.
+    #[test]
+    fn the_more_is_written_the_fewer_wakes_it_takes() {
+        let rest = |every: u64| {
+            let (wakes, rests, longest) = run(micros(every), 1_000);
+            (rests / wakes, longest)
+        };
+        assert_eq!(rest(5_000).1, Duration::ZERO);
+        let (mean, longest) = rest(1_000);
+        assert!(mean > micros(3_900) && longest < micros(5_000), "{mean:?}");
+        let (mean, longest) = rest(100);
+        assert!(mean > micros(9_500) && longest == REST_MAX, "{mean:?}");
+    }
+
+    #[test]
+    fn others_have_their_turns_but_not_for_long() {
+        assert_eq!(turn(Duration::ZERO), TURN);
+        assert_eq!(turn(TURNS_MAX - micros(1)), TURN);
+        assert_eq!(turn(TURNS_MAX), usize::MAX);
     }
 
     #[test]
     fn whatever_was_woken_the_next_after_a_pause_is_told_of_at_once() {
         let (mut debt, now) = (Debt::default(), Duration::from_secs(9));
         for _ in 0..1_000 {
-            (debt, _) = debt.woke(now, 10_000);
+            (debt, _) = debt.woke(now, 10_000, 10_000);
         }
-        let took = WAKE * 10_000;
-        let pause = rest_max(took) + took * PARTS;
-        assert_eq!(debt.woke(now + pause, 10_000).1, Duration::ZERO);
+        let took = (WAKE + Duration::from_nanos(TELL_NANOS)) * 10_000;
+        let pause = rest_max(10_000) + took * PARTS;
+        assert_eq!(debt.woke(now + pause, 10_000, 10_000).1, Duration::ZERO);
     }
 
     #[test]
     fn no_number_is_too_large() {
-        let (debt, rest) = Debt::default().woke(Duration::MAX, usize::MAX);
+        let (debt, rest) = Debt::default().woke(Duration::MAX, usize::MAX, u64::MAX);
         assert_eq!(rest, Duration::ZERO);
-        let (_, rest) = debt.woke(Duration::MAX, usize::MAX);
-        assert_eq!(rest, rest_max(WAKE * u32::MAX));
+        let (_, rest) = debt.woke(Duration::MAX, usize::MAX, u64::MAX);
+        assert_eq!(rest, rest_max(usize::MAX));
     }
 }
