@@ -55,6 +55,9 @@ impl Tasks {
 
     /// Closes this handle to the store. Whatever is asked of it afterwards, and whoever waits, is
     /// answered `closed`. What is stored stays.
+    ///
+    /// A program that submits many tasks and ends closes it before: workers of other processes are told
+    /// of the last ones first. If nobody tells them, they find these when they look by themselves.
     pub async fn close(&self) -> Result<()> {
         let store = Arc::clone(self.store());
         self.patiently(|| store.close()).await?;

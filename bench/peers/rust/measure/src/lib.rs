@@ -43,6 +43,11 @@ pub trait Peer: Sized + Send + Sync + 'static {
     /// Submits many jobs; durable when it answers.
     fn submit_all(&self, jobs: Vec<Job>) -> impl Future<Output = Result<()>> + Send;
 
+    /// Says what it has yet to say, before the program ends.
+    fn close(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// Works until told to stop, calls [`Seen::handle`] for each job, and ends when all that it has handled is completed
     /// in the database. `ready` is told once it waits for jobs.
     fn work(
@@ -83,7 +88,12 @@ async fn run<P: Peer>(args: &Args) -> Result<Value> {
             Ok(json!({}))
         }
         "bulk" => bulk(&P::open(args).await?, args).await,
-        "call" => call::call(&Arc::new(P::open(args).await?), args).await,
+        "call" => {
+            let peer = Arc::new(P::open(args).await?);
+            let called = call::call(&peer, args).await?;
+            peer.close().await?;
+            Ok(called)
+        }
         "work" => work(Arc::new(P::open(args).await?), expected()).await,
         "both" => both(&Arc::new(P::open(args).await?), args).await,
         "check" => {

@@ -57,6 +57,10 @@ impl Peer for Ours {
         Ok(())
     }
 
+    async fn close(&self) -> Result<()> {
+        Ok(self.tasks.close().await?)
+    }
+
     async fn work(
         &self,
         seen: Arc<Seen>,
