@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::change::{Change, TaskChange};
 use plimsoll_core::clock::{Clock, SystemClock};
@@ -18,7 +19,7 @@ use crate::apply::Apply;
 use crate::claims::{is_plain, remember};
 use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
-use crate::floors::{Floor, Floors, Look};
+use crate::floors::{Began, Floor, Floors, Look};
 use crate::load::{Loaded, Wanted};
 use crate::session::{Call, Session, Sql, params};
 use crate::task_row::{PRIORITY_COLUMN, TASK_COLUMNS, live_columns, task_from};
@@ -312,14 +313,15 @@ impl Line<'_> {
         }
         calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
         let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
-        let floor = match numbers[..] {
-            [lane] => self.floors.of(lane),
-            _ => None,
+        let began = match numbers[..] {
+            [lane] => self.floors.begin(lane),
+            _ => Began::default(),
         };
-        calls.push(match (&floor, &numbers[..]) {
+        calls.push(match (&began.floor, &numbers[..]) {
             (Some(floor), [lane]) => above(ns, *lane, wanted, floor),
             _ => heads_of(ns, &numbers, wanted, heads),
         });
+        let timer = SystemClock::new();
         let mut answers = session.run(&calls).await?;
         let mut found = answers.pop().unwrap_or_default();
         let due = answers.pop();
@@ -333,17 +335,14 @@ impl Line<'_> {
         };
         // A task that waits for another one has no time of its own.
         let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
-        self.saw(&numbers, &found, floor.as_ref())?;
+        self.saw(&numbers, &found, &began, timer.monotonic())?;
         // That there is nothing is only said of the whole lane, as it is or was a moment ago.
-        if let (Some(_), [lane], true) = (&floor, &numbers[..], found.is_empty())
-            && self.floors.doubts(*lane)
+        if let (Some(_), [lane], true) = (began.floor, &numbers[..], found.is_empty())
+            && let Some(began) = self.floors.doubt(*lane)
         {
             let (whole, timer) = ([heads_of(ns, &numbers, wanted, heads)], SystemClock::new());
             found = session.run(&whole).await?.swap_remove(0);
-            match found.is_empty() {
-                true => self.floors.saw_nothing(*lane, timer.monotonic()),
-                false => self.saw(&numbers, &found, None)?,
-            }
+            self.saw(&numbers, &found, &began, timer.monotonic())?;
         }
         let (mut tasks, mut refused);
         loop {
@@ -391,8 +390,14 @@ impl Line<'_> {
     }
 
     /// Takes in what a look at one lane has found, and how long it took.
-    fn saw(&self, lanes: &[i64], found: &[Row], began: Option<&Floor>) -> Answer<()> {
-        let ([lane], Some(last)) = (lanes, found.last()) else {
+    fn saw(&self, lanes: &[i64], found: &[Row], began: &Began, took: Duration) -> Answer<()> {
+        let [lane] = lanes else {
+            return Ok(());
+        };
+        let Some(last) = found.last() else {
+            if began.floor.is_none() {
+                self.floors.saw_nothing(*lane, took);
+            }
             return Ok(());
         };
         // What cannot be read is told as such when it is to be taken.

@@ -13,7 +13,7 @@
 //! As soon as it is quick again, nothing is skipped any more; nor if skipping does not help: then
 //! the server is slow for another reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,10 +40,14 @@ const SETTLED: Duration = Duration::from_millis(200);
 /// How long the whole lane is not looked at: so many times what a look took, within these bounds.
 const REST_TIMES: u32 = 50;
 const REST_LEAST: Duration = Duration::from_secs(1);
-const REST_MOST: Duration = Duration::from_secs(60);
+const REST_MOST: Duration = Duration::from_secs(20);
+/// How long nobody else does so while somebody does.
+const RESERVED: Duration = Duration::from_secs(5);
 /// Likewise while there seems to be nothing left: workers have nothing else to do then, but what comes
 /// must not wait for them.
 const EMPTY_REST_TIMES: u32 = 5;
+/// How many times that floors were lowered are remembered. A look that missed more than that raises none.
+const LATELY_MAX: usize = 64;
 
 /// For each priority, the moment before which nothing is left.
 pub(crate) type Floor = [Timestamp; PRIORITIES];
@@ -119,10 +123,9 @@ impl Lane {
             (None, _) => {
                 let very = look.took >= look.quick() * VERY_SLOW_TIMES;
                 let slow = self.slow.saturating_add(if very { SLOW_MAX } else { 1 });
-                let rest = (look.took * REST_TIMES).clamp(REST_LEAST, REST_MOST);
                 let skips = || Skips {
                     floor: risen(&BOTTOM, &BOTTOM, look),
-                    until: timer + rest,
+                    until: timer + rest(look.took),
                     empty_until: Duration::ZERO,
                     wasted: look.wasted(),
                     vain: 0,
@@ -134,6 +137,11 @@ impl Lane {
             }
         }
     }
+}
+
+/// How long the whole lane is not looked at after a look at it took so long.
+fn rest(took: Duration) -> Duration {
+    (took * REST_TIMES).clamp(REST_LEAST, REST_MOST)
 }
 
 /// Nothing is skipped.
@@ -161,83 +169,166 @@ fn risen(before: &Floor, began: &Floor, look: &Look) -> Floor {
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     timer: SystemClock,
-    lanes: Mutex<BTreeMap<i64, Lane>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    lanes: BTreeMap<i64, Lane>,
+    /// How often floors were lowered, and the last times.
+    lowered: u64,
+    lately: VecDeque<Lowered>,
+}
+
+/// Tasks came to wait that looks under way may not have seen.
+#[derive(Debug)]
+struct Lowered {
+    /// `None`: in any lane.
+    lanes: Option<Vec<i64>>,
+    back_to: Timestamp,
+}
+
+/// Where a look begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Began {
+    /// `None`: the whole lane is looked at.
+    pub(crate) floor: Option<Floor>,
+    /// How often floors had been lowered.
+    lowered: u64,
+}
+
+impl Known {
+    /// Where floors of a lane must not rise above after a look: what has come since it began.
+    fn come_since(&self, began: u64, lane: i64) -> Option<Timestamp> {
+        let since = usize::try_from(self.lowered - began).unwrap_or(usize::MAX);
+        if since > self.lately.len() {
+            return Some(Timestamp::MIN);
+        }
+        let meant = |lowered: &&Lowered| {
+            let lanes = lowered.lanes.as_ref();
+            lanes.is_none_or(|lanes| lanes.contains(&lane))
+        };
+        let since = self.lately.iter().rev().take(since);
+        since.filter(meant).map(|lowered| lowered.back_to).min()
+    }
+
+    fn skips(&mut self, lane: i64) -> Option<&mut Skips> {
+        self.lanes.get_mut(&lane)?.skips.as_mut()
+    }
+}
+
+impl Skips {
+    fn lower(&mut self, back_to: Timestamp) {
+        for floor in &mut self.floor {
+            *floor = back_to.min(*floor);
+        }
+    }
 }
 
 impl Floors {
-    fn lanes(&self) -> MutexGuard<'_, BTreeMap<i64, Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where to begin in a lane; `None`: all of it is to be looked at. If it is time for that, one
-    /// caller does so, and the others go on.
-    pub(crate) fn of(&self, lane: i64) -> Option<Floor> {
+    /// Where to begin in a lane. If it is time to look at all of it, one caller does so, and the others
+    /// go on.
+    pub(crate) fn begin(&self, lane: i64) -> Began {
         let now = self.timer.monotonic();
-        let mut lanes = self.lanes();
-        let skips = lanes.get_mut(&lane)?.skips.as_mut()?;
-        if now < skips.until {
-            return Some(skips.floor);
-        }
-        skips.until = now + REST_MOST;
-        None
+        let mut known = self.known();
+        let lowered = known.lowered;
+        let skips = known.skips(lane);
+        let floor = skips.and_then(|skips| {
+            let floor = (now < skips.until).then_some(skips.floor);
+            if floor.is_none() {
+                skips.until = now + RESERVED;
+            }
+            floor
+        });
+        Began { floor, lowered }
     }
 
-    /// Whether the whole lane is to be looked at because nothing was found above its floor. One caller
-    /// does so.
-    pub(crate) fn doubts(&self, lane: i64) -> bool {
+    /// Begins to look at a whole lane because nothing was found above its floor, if that is in doubt.
+    /// One caller does so.
+    pub(crate) fn doubt(&self, lane: i64) -> Option<Began> {
         let now = self.timer.monotonic();
-        let mut lanes = self.lanes();
-        let Some(skips) = lanes.get_mut(&lane).and_then(|lane| lane.skips.as_mut()) else {
-            return true;
-        };
-        let doubts = now >= skips.empty_until;
-        if doubts {
-            skips.empty_until = now + REST_LEAST;
+        let mut known = self.known();
+        if let Some(skips) = known.skips(lane) {
+            if now < skips.empty_until {
+                return None;
+            }
+            skips.empty_until = now + RESERVED;
         }
-        doubts
+        Some(Began {
+            floor: None,
+            lowered: known.lowered,
+        })
     }
 
     /// Takes in that there was nothing in the whole lane, and how long that took.
     pub(crate) fn saw_nothing(&self, lane: i64, took: Duration) {
         let now = self.timer.monotonic();
-        let mut lanes = self.lanes();
-        let Some(skips) = lanes.get_mut(&lane).and_then(|lane| lane.skips.as_mut()) else {
-            return;
-        };
-        match took <= QUICK {
-            true => drop(lanes.remove(&lane)),
-            false => skips.empty_until = now + (took * EMPTY_REST_TIMES).min(REST_MOST),
+        let mut known = self.known();
+        if took <= QUICK {
+            known.lanes.remove(&lane);
+        } else if let Some(skips) = known.skips(lane) {
+            skips.until = now + rest(took);
+            skips.empty_until = now + (took * EMPTY_REST_TIMES).min(REST_MOST);
         }
     }
 
-    /// Takes in what a look has found that began at a floor, or was at the whole lane.
-    pub(crate) fn saw(&self, lane: i64, look: &Look, began: Option<&Floor>) {
+    /// Takes in what a look has found.
+    pub(crate) fn saw(&self, lane: i64, look: &Look, began: &Began) {
         let now = self.timer.monotonic();
-        let mut lanes = self.lanes();
-        let before = lanes.remove(&lane).unwrap_or_default();
-        let after = before.after(look, began, now);
+        let mut known = self.known();
+        let before = known.lanes.remove(&lane).unwrap_or_default();
+        let mut after = before.after(look, began.floor.as_ref(), now);
+        if let (Some(come), Some(skips)) = (known.come_since(began.lowered, lane), &mut after.skips)
+        {
+            skips.lower(come);
+        }
         if after != Lane::default() {
-            lanes.insert(lane, after);
+            known.lanes.insert(lane, after);
         }
     }
 
     /// Takes in since when tasks wait in these lanes that may not have been seen.
     pub(crate) fn lower(&self, ns: i32, wake: &Wake, back_to: Option<Timestamp>) {
         let Some(back_to) = back_to else { return };
-        let mut all = self.lanes();
-        if all.is_empty() {
-            return;
+        let named = || {
+            wake.lanes
+                .iter()
+                .map(|lane| lane_number(ns, lane))
+                .collect()
+        };
+        let lanes = (!wake.any_lane).then(named);
+        self.take_in(Lowered { lanes, back_to });
+    }
+
+    /// Takes in that anything may have come to wait, anywhere: what a transaction had locked may be
+    /// free again, and others have passed it.
+    pub(crate) fn lower_all(&self) {
+        self.take_in(Lowered {
+            lanes: None,
+            back_to: Timestamp::MIN,
+        });
+    }
+
+    fn take_in(&self, lowered: Lowered) {
+        let mut known = self.known();
+        for (lane, of) in &mut known.lanes {
+            let named = lowered.lanes.as_ref();
+            if let (true, Some(skips)) = (
+                named.is_none_or(|lanes| lanes.contains(lane)),
+                &mut of.skips,
+            ) {
+                skips.lower(lowered.back_to);
+            }
         }
-        let named: Vec<i64> = wake
-            .lanes
-            .iter()
-            .map(|lane| lane_number(ns, lane))
-            .collect();
-        let meant = |lane: &i64| wake.any_lane || named.contains(lane);
-        for (_, lane) in all.iter_mut().filter(|(lane, _)| meant(lane)) {
-            let floors = lane.skips.iter_mut().flat_map(|skips| &mut skips.floor);
-            floors.for_each(|floor| *floor = back_to.min(*floor));
+        known.lowered += 1;
+        if known.lately.len() >= LATELY_MAX {
+            known.lately.pop_front();
         }
+        known.lately.push_back(lowered);
     }
 }
 
@@ -395,46 +486,59 @@ mod tests {
         assert_eq!(until(Duration::from_secs(60)), REST_MOST);
     }
 
+    /// Floors of a lane that is skipped up to this moment.
+    fn floors(lane: i64, moment: i64) -> Floors {
+        let floors = Floors::default();
+        for _ in 0..3 {
+            let began = floors.begin(lane);
+            floors.saw(lane, &slow(&[(5, moment)], false), &began);
+        }
+        floors
+    }
+
+    fn until(floors: &Floors, lane: i64) -> [Duration; 2] {
+        let mut known = floors.known();
+        let skips = known.skips(lane).expect("skips");
+        [skips.until, skips.empty_until]
+    }
+
     #[test]
     fn that_there_is_nothing_is_believed_for_a_while() {
-        let floors = Floors::default();
-        assert!(floors.doubts(7));
-        for _ in 0..3 {
-            floors.saw(7, &slow(&[(5, 300)], true), None);
-        }
+        assert!(Floors::default().doubt(7).is_some());
+        let floors = floors(7, 300);
         // One looks, the others believe it meanwhile, and for as long as that is worth.
-        assert_eq!([floors.doubts(7), floors.doubts(7)], [true, false]);
+        assert!(floors.doubt(7).is_some());
+        assert!(floors.doubt(7).is_none());
         let before = floors.timer.monotonic();
         floors.saw_nothing(7, Duration::from_secs(2));
-        let until = |floors: &Floors| {
-            let lanes = floors.lanes();
-            let skips = lanes.get(&7).and_then(|lane| lane.skips.as_ref());
-            skips.expect("skips").empty_until
-        };
-        let rest = until(&floors) - before;
-        let expected = Duration::from_secs(2) * EMPTY_REST_TIMES;
-        assert!(rest >= expected && rest < expected * 2, "{rest:?}");
-        assert!(!floors.doubts(7));
-        floors.saw_nothing(7, Duration::from_secs(600));
-        assert!(until(&floors) < before + REST_MOST * 2);
+        let [whole, empty] = until(&floors, 7).map(|until| until - before);
+        let expected = [REST_MOST, Duration::from_secs(2) * EMPTY_REST_TIMES];
+        assert!(whole >= expected[0] && whole < expected[0] * 2, "{whole:?}");
+        assert!(empty >= expected[1] && empty < expected[1] * 2, "{empty:?}");
+        assert!(floors.doubt(7).is_none());
         // A quick look says that nothing is in the way any more.
         floors.saw_nothing(7, QUICK);
-        assert_eq!(floors.of(7), None);
-        assert!(floors.lanes().is_empty());
+        assert_eq!(floors.begin(7).floor, None);
+        assert!(floors.known().lanes.is_empty());
+    }
+
+    fn queue(name: &str) -> plimsoll_core::task::Lane {
+        plimsoll_core::task::Lane::new(name, "kind").expect("a lane")
+    }
+
+    fn wake(name: &str) -> Wake {
+        Wake {
+            lanes: [queue(name)].into(),
+            ..Wake::default()
+        }
     }
 
     #[test]
     fn a_floor_is_lowered_for_what_comes_late() {
-        let lane = |queue: &str| plimsoll_core::task::Lane::new(queue, "kind").expect("a lane");
-        let wake = |queue: &str| Wake {
-            lanes: [lane(queue)].into(),
-            ..Wake::default()
-        };
-        let (floors, number) = (Floors::default(), lane_number(1, &lane("queue")));
-        for _ in 0..3 {
-            floors.saw(number, &slow(&[(5, 300)], false), None);
-        }
-        let floor = || floors.of(number).expect("a floor");
+        let number = lane_number(1, &queue("queue"));
+        let floors = floors(number, 300);
+        let began = || floors.begin(number);
+        let floor = || began().floor.expect("a floor");
         let before = floor();
         floors.lower(2, &wake("queue"), Some(at(100)));
         floors.lower(1, &wake("other"), Some(at(100)));
@@ -443,32 +547,62 @@ mod tests {
         assert_eq!(floor(), before);
         floors.lower(1, &wake("queue"), Some(at(100)));
         assert_eq!(floor(), [at(100); PRIORITIES]);
-        // A look that began before has not seen it.
-        floors.saw(number, &look(&[(5, 500)], true, QUICK), Some(&before));
-        assert_eq!(floor()[5], at(100));
-        floors.saw(number, &look(&[(5, 500)], true, QUICK), Some(&floor()));
+        floors.saw(number, &look(&[(5, 500)], true, QUICK), &began());
         assert_eq!(floor()[5], at(500));
-        let any = Wake {
-            any_lane: true,
-            ..Wake::default()
-        };
-        floors.lower(2, &any, Some(Timestamp::MIN));
+        floors.lower_all();
         assert_eq!(floor(), BOTTOM);
+    }
+
+    /// Whether a look begins above a floor or not, what comes while it is under way may be unseen.
+    #[test]
+    fn no_look_raises_a_floor_above_what_came_while_it_was_under_way() {
+        let number = lane_number(1, &queue("queue"));
+        for (came, expected) in [(150, 150), (300, 300), (400, 400), (600, 500)] {
+            for whole in [false, true] {
+                for known in [false, true] {
+                    let floors = match known {
+                        true => floors(number, 300),
+                        false => Floors::default(),
+                    };
+                    let began = match whole {
+                        true => floors.doubt(number).expect("doubt"),
+                        false => floors.begin(number),
+                    };
+                    floors.lower(1, &wake("queue"), Some(at(came)));
+                    floors.lower(1, &wake("other"), Some(at(1)));
+                    let very_slow = look(&[(5, 500)], true, Duration::from_secs(1));
+                    floors.saw(number, &very_slow, &began);
+                    let floor = floors.begin(number).floor.expect("a floor");
+                    assert_eq!(floor[5], at(expected), "{came} {whole} {known}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_that_missed_too_much_raises_nothing() {
+        let number = lane_number(1, &queue("queue"));
+        for (times, expected) in [(LATELY_MAX, at(500)), (LATELY_MAX + 1, Timestamp::MIN)] {
+            let floors = floors(number, 300);
+            let began = floors.begin(number);
+            for _ in 0..times {
+                floors.lower(1, &wake("other"), Some(at(1)));
+            }
+            floors.saw(number, &look(&[(5, 500)], true, QUICK), &began);
+            let floor = floors.begin(number).floor.expect("a floor");
+            assert_eq!(floor[5], expected);
+        }
     }
 
     #[test]
     fn when_it_is_time_one_looks_at_the_whole_lane_and_the_others_go_on() {
-        let floors = Floors::default();
-        for _ in 0..3 {
-            floors.saw(7, &slow(&[(5, 300)], true), None);
-        }
-        assert_eq!(floors.of(7).expect("a floor")[5], at(300));
-        let mut lanes = floors.lanes();
-        let skips = lanes.get_mut(&7).and_then(|lane| lane.skips.as_mut());
-        skips.expect("skips").until = Duration::ZERO;
-        drop(lanes);
-        assert_eq!(floors.of(7), None);
-        assert!(floors.of(7).is_some());
-        assert_eq!(floors.of(8), None);
+        let floors = floors(7, 300);
+        assert_eq!(floors.begin(7).floor.expect("a floor")[5], at(300));
+        let mut known = floors.known();
+        known.skips(7).expect("skips").until = Duration::ZERO;
+        drop(known);
+        assert_eq!(floors.begin(7).floor, None);
+        assert!(floors.begin(7).floor.is_some());
+        assert_eq!(floors.begin(8).floor, None);
     }
 }

@@ -266,7 +266,8 @@ pub(crate) async fn take(pool: &Pool, about: About<'_>, waits: bool) -> Result<T
             (Fault::Moved, _) => {}
             // One that cannot be submitted does not keep the others waiting.
             (Fault::Busy, [_, ..]) => {
-                let found = stuck::find(session, about.ns, &part.commits).await;
+                drop(pooled);
+                let found = stuck::look(pool, about.ns, &part.commits).await;
                 let held_up = stuck::held_up(&part.commits, found.map_err(untouched)?);
                 let locked: Vec<i64> = (seqs.iter().zip(held_up))
                     .filter_map(|(seq, held_up)| (held_up || seqs.len() == 1).then_some(*seq))

@@ -330,7 +330,12 @@ impl Session {
     async fn run_now(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
         if self.prepare {
             for call in calls {
-                self.prepare(call.sql).await?;
+                if let Err(fault) = self.prepare(call.sql).await {
+                    if calls.iter().any(Call::ends) {
+                        self.end(&fault).await;
+                    }
+                    return Err(fault);
+                }
             }
         }
         let mut answers = Vec::new();
@@ -587,6 +592,27 @@ mod tests {
         let before = committed(&[&BEGIN, &WRITE, &FAIL, &COMMIT]).await;
         assert_eq!(before, (false, false));
     }
+
+    /// Whoever has the session next is not within a transaction that has failed.
+    #[tokio::test]
+    async fn what_cannot_be_prepared_ends_the_transaction() {
+        static MISSING: Sql = Sql {
+            text: "SELECT * FROM there_is_no_such_table",
+            types: &[],
+        };
+        let mut session = session().await;
+        let begin = [(&BEGIN).into(), (&NOTHING).into()];
+        session.run(&begin).await.expect("begun");
+        let failed = session.commit(&[(&MISSING).into(), (&COMMIT).into()]).await;
+        assert_eq!(failed.expect_err("missing").1, Applied::No);
+        assert!(session.is_usable());
+        session.run(&[(&NOTHING).into()]).await.expect("an answer");
+    }
+
+    static NOTHING: Sql = Sql {
+        text: "SELECT 1",
+        types: &[],
+    };
 
     static NUMBERS: Sql = Sql {
         text: "CREATE TABLE numbers (n integer PRIMARY KEY CHECK (n > 0))",

@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 
 use crate::codec::{Id, column};
 use crate::error::{Answer, Fault};
+use crate::pool::Pool;
 use crate::session::{BEGIN, Call, Session, Sql, params};
 
 /// How long a row that was locked is thought to be.
@@ -172,12 +173,14 @@ pub(crate) fn held_up(commits: &[Commit], mut rows: BTreeSet<RowId>) -> Vec<bool
         .collect()
 }
 
-/// Which of the rows that these commits name are locked by somebody else.
-pub(crate) async fn find(
-    session: &mut Session,
-    ns: i32,
-    commits: &[Commit],
-) -> Answer<BTreeSet<RowId>> {
+/// Which of the rows that these commits name are locked by somebody else. With a connection of its own:
+/// whoever has waited in vain may have none that is of use.
+pub(crate) async fn look(pool: &Pool, ns: i32, commits: &[Commit]) -> Answer<BTreeSet<RowId>> {
+    let mut pooled = pool.session().await?;
+    find(pooled.session()?, ns, commits).await
+}
+
+async fn find(session: &mut Session, ns: i32, commits: &[Commit]) -> Answer<BTreeSet<RowId>> {
     let (mut records, mut keys, mut tasks, mut groups) = (vec![], vec![], vec![], vec![]);
     for row in commits.iter().flat_map(footprint) {
         match row {

@@ -37,7 +37,7 @@ impl Server {
         let mut config = Config::new(&url).expect("a URL");
         config.schema = format!("order {}", ids.task());
         config.unsafe_durability = true;
-        config.lock_timeout = Duration::from_secs(20);
+        config.lock_timeout = Duration::from_secs(300);
         config.server.application_name(&config.schema);
         migrate(&config).await.expect("a schema");
         let namespace = Namespace::new("order").expect("a namespace");

@@ -23,6 +23,8 @@ const READS_EACH_MAX: i64 = 1_500;
 
 struct World {
     store: PostgresStore,
+    /// Of another process.
+    other: PostgresStore,
     stranger: Client,
     ids: Ids,
     clock: SystemClock,
@@ -43,11 +45,15 @@ impl World {
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");
-        let postgres = Postgres::open(config).await.expect("a server");
-        let ids = Ids::random(Arc::new(SystemClock::new()));
         let name = Namespace::new("snapshot").expect("a namespace");
+        let open = async || {
+            let postgres = Postgres::open(config.clone()).await.expect("a server");
+            postgres.namespace(name.clone()).await.expect("a handle")
+        };
+        let ids = Ids::random(Arc::new(SystemClock::new()));
         Self {
-            store: postgres.namespace(name).await.expect("a handle"),
+            store: open().await,
+            other: open().await,
             stranger,
             clock: SystemClock::new(),
             lane: Lane::new("queue", "kind").expect("a lane"),
@@ -126,15 +132,20 @@ async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
     world.stranger.batch_execute(snapshot).await.expect("one");
     world.submit(TASKS).await;
     let mut held = world.exchange(std::iter::empty()).await;
-    let (mut first, mut done) = (held.pop(), BTreeSet::<TaskId>::new());
+    let mut early = held.split_off(BATCH - 2);
+    let (mut done, mut heard) = (BTreeSet::<TaskId>::new(), world.store.wakeups());
     while done.len() < TASKS {
-        // When three quarters are done, the first one is given back: it is before all that is left.
-        let late = first.take_if(|_| done.len() > TASKS * 3 / 4);
+        // Late, two of the first are given back, by this process and by another one: they are before all
+        // that is left, and come next.
+        let is_late = done.len() > TASKS * (5 - early.len()) / 5;
+        let late = early.pop_if(|_| is_late);
         if let Some(task) = &late {
             let release = Ending::Release { reason: None };
-            let release = Commit::of(Write::Settle(settle(task, release)));
-            let answers = world.store.commit(vec![release]).await;
+            let release = vec![Commit::of(Write::Settle(settle(task, release)))];
+            let stores = [&world.store, &world.other];
+            let answers = stores[early.len()].commit(release).await;
             answers[0].as_ref().expect("a receipt");
+            while heard.next().await.lanes.is_empty() {}
         }
         let completed = held
             .iter()
@@ -151,6 +162,7 @@ async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
         }
         held = taken;
     }
+    assert!(early.is_empty());
     world
         .stranger
         .batch_execute("COMMIT")

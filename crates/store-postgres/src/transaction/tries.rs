@@ -61,6 +61,9 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
         let writes = part.commits.iter().flat_map(|commit| &commit.writes);
         about.held.forget(about.ns, writes.filter_map(held_task));
         session.roll_back().await;
+        if part.claim.is_some() || applied != Applied::No {
+            about.floors.lower_all();
+        }
         if applied != Applied::No {
             return Err((fault, applied));
         }
@@ -75,11 +78,10 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
             }
             Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
             Fault::Busy if !part.commits.is_empty() => {
-                let busy = stuck::find(session, about.ns, &part.commits).await;
                 drop(pooled);
-                about
-                    .stuck
-                    .mark(about.ns, busy.map_err(|fault| (fault, Applied::No))?);
+                let busy = stuck::look(pool, about.ns, &part.commits).await;
+                let busy = busy.map_err(|fault| (fault, Applied::No))?;
+                about.stuck.mark(about.ns, busy);
                 return Box::pin(past_the_stuck(pool, about, part)).await;
             }
             Fault::Corrupt(_) | Fault::Crowded if part.commits.len() > 1 => {
@@ -154,12 +156,8 @@ async fn hardly_waiting(
     news: &mut News,
 ) -> Result<Receipt> {
     let untouched = |fault: Fault| fault.into_error(Applied::No);
-    let busy = {
-        let mut pooled = pool.session().await.map_err(untouched)?;
-        let session = pooled.session().map_err(untouched)?;
-        let found = stuck::find(session, about.ns, std::slice::from_ref(&commit)).await;
-        found.map_err(untouched)?
-    };
+    let busy = stuck::look(pool, about.ns, std::slice::from_ref(&commit)).await;
+    let busy = busy.map_err(untouched)?;
     if !busy.is_empty() && !*waits {
         about.stuck.mark(about.ns, busy);
         return Err(untouched(Fault::Busy));
