@@ -87,6 +87,42 @@ async fn others_have_their_turn_before_all_are_told() {
     subscribers.join_all().await;
 }
 
+/// The history is read all the same when somebody else begins to follow it.
+#[tokio::test]
+async fn what_is_read_for_others_during_a_rest_is_told_after_it() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let jobs = process.engine.jobs();
+    drop(jobs.join("other", 0, 1).await.unwrap());
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut subscribers = JoinSet::new();
+    for _ in 0..MANY {
+        let mut events = process.subscribe(Scope::all()).await;
+        let taken = taken.clone();
+        subscribers.spawn(async move {
+            while let Some(Ok(event)) = events.next().await {
+                let is_state = matches!(event, StateEvent::State(_));
+                taken.fetch_add(is_state.into(), Ordering::Relaxed);
+            }
+        });
+    }
+    let taken = || taken.load(Ordering::Relaxed);
+    world.settle().await;
+    for status in 1..=2 {
+        world.set(0, "a", status).await;
+        world.settle().await;
+    }
+    world.set(0, "a", 3).await;
+    let other = jobs.monitor("other").await.unwrap();
+    world.settle().await;
+    let read = process.monitor().await.get_state(&Scope::all()).await;
+    assert_eq!(read.unwrap().status, 3, "it was read");
+    assert_eq!(taken(), 2 * MANY, "and they rest");
+    world.pass(REST).await;
+    assert_eq!(taken(), 3 * MANY);
+    drop(other);
+}
+
 #[tokio::test]
 async fn those_who_rest_hear_of_the_end_as_soon_as_that_is_over() {
     let world = World::with(1).await;
