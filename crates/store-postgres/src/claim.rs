@@ -115,7 +115,7 @@ pub(crate) async fn claim(
     moment: &mut Revised<'_>,
     before: Vec<Call>,
     apply: &mut Apply,
-    floors: &Floors,
+    (floors, off): (&Floors, Duration),
 ) -> Answer<Taken> {
     let mut taken = Taken {
         claimed: Claimed {
@@ -146,7 +146,7 @@ pub(crate) async fn claim(
                 lanes,
                 limit: *limit,
                 floors,
-                now: moment.moment.now,
+                now: moment.moment.now.saturating_minus(off),
             };
             let found = line.next(session, (claim, cautious), before).await?;
             if let Some(remembered) = found.remembered {
@@ -290,6 +290,7 @@ struct Line<'a> {
     lanes: &'a [Lane],
     limit: usize,
     floors: &'a Floors,
+    /// The earliest that it can be.
     now: Timestamp,
 }
 

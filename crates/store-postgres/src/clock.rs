@@ -62,6 +62,11 @@ impl ServerClock {
         self.seen().look.is_some()
     }
 
+    /// How wrong it can be.
+    pub(crate) fn off(&self) -> Duration {
+        self.seen().look.map_or(Duration::ZERO, |look| look.off)
+    }
+
     /// By this process's own clock, before asking the server for its time.
     pub(crate) fn asks(&self) -> Duration {
         let now = self.own.monotonic();
@@ -108,6 +113,17 @@ impl Clock for ServerClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_can_be_as_wrong_as_half_of_the_time_the_answer_took() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.off(), Duration::ZERO);
+        clock.told(Duration::ZERO, Timestamp::MIN);
+        assert_eq!(
+            Some(clock.off()),
+            clock.seen().look.map(|look| look.own / 2)
+        );
+    }
 
     const MS: Duration = Duration::from_millis(1);
 

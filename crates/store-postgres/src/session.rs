@@ -133,6 +133,8 @@ pub(crate) struct Session {
     silent: bool,
     /// Whether there may be answers that nobody asked for.
     astray: bool,
+    /// Whether the last call got as far as to commit.
+    commits: bool,
     /// The first of some revisions that nobody else has.
     revisions: Option<u64>,
 }
@@ -214,6 +216,7 @@ impl Session {
             broken: false,
             silent: false,
             astray: false,
+            commits: false,
             revisions: None,
         })
     }
@@ -286,8 +289,9 @@ impl Session {
         calls: &[Call],
     ) -> Result<Vec<Vec<Row>>, (Fault, Applied)> {
         self.run(calls).await.map_err(|fault| {
-            // What the server refused was rolled back. If it went away, nobody knows.
-            let applied = match fault.breaks_connection() || self.broken {
+            // What the server refused was rolled back, and so was what it was not told to commit. If it
+            // went away later, nobody knows.
+            let applied = match self.commits && (fault.breaks_connection() || self.broken) {
                 true => Applied::Unknown,
                 false => Applied::No,
             };
@@ -300,7 +304,7 @@ impl Session {
     /// before it has succeeded.
     pub(crate) async fn run(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
         self.open |= calls.iter().any(Call::begins);
-        self.asked = true;
+        (self.asked, self.commits) = (true, false);
         let answer = self.run_in_time(calls).await;
         self.asked = false;
         match &answer {
@@ -340,6 +344,7 @@ impl Session {
         }
         let mut answers = Vec::new();
         for part in calls.chunk_by(|one, next| one.rows.is_none() && next.rows.is_none()) {
+            self.commits |= part.iter().any(Call::commits);
             match self.run_part(part).await {
                 Ok(part) => answers.extend(part),
                 Err(fault) => {
@@ -674,6 +679,16 @@ mod tests {
         assert_eq!(copied(&COPIED, "1\n", &FAIL).await, nothing);
         assert_eq!(copied(&COPIED, "1\n1\n", &COPIED).await, nothing);
         assert_eq!(copied(&COPIED, "1\nodd\n", &COPIED).await, nothing);
+    }
+
+    /// It was not told to commit: so it has not.
+    #[tokio::test]
+    async fn a_session_that_ends_before_a_copy_has_written_nothing() {
+        static KILL: Sql = Sql {
+            text: "SELECT pg_terminate_backend(pg_backend_pid())",
+            types: &[],
+        };
+        assert_eq!(copied(&KILL, "1\n", &COPIED).await, (false, false, None));
     }
 
     /// The server answers such a copy twice: nobody else may get the second one.

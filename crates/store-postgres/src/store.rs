@@ -234,6 +234,7 @@ impl Database {
             ns,
             limits: &self.limits,
             clock: self.clock.as_ref(),
+            off: (self.server_clock.as_ref()).map_or(Duration::ZERO, |clock| clock.off()),
             held: &self.held,
             stuck: &self.stuck,
             listening: self.listening.as_ref(),

@@ -29,7 +29,7 @@ pub(super) static HURRY: Sql = Sql {
 };
 
 /// A transaction that takes longer than this is late: others may have looked already where its tasks
-/// are to be found. Less than what they leave out, because clocks differ.
+/// are to be found. Less than what they leave out, because it takes a while to tell them.
 const LATE: Duration = Duration::from_millis(50);
 
 /// One try, in one transaction. Whatever fails before `COMMIT` is sent has not happened.
@@ -111,7 +111,8 @@ pub(crate) async fn attempt(
         let sent = std::mem::take(&mut calls);
         let mut revised = Revised { moment };
         let (asked, apply) = ((claim, how.cautious), &mut writing.apply);
-        let taken = claim::claim(session, ns, asked, &mut revised, sent, apply, about.floors);
+        let floors = (about.floors, about.off);
+        let taken = claim::claim(session, ns, asked, &mut revised, sent, apply, floors);
         let taken = taken.await.map_err(untouched)?;
         writing.changes.extend(taken.changes);
         remember = taken.remember;
@@ -121,13 +122,15 @@ pub(crate) async fn attempt(
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
+    // What was submitted is thought to be there since `now`.
+    let late = || (about.clock.now().since(now) + about.off > LATE).then_some(now);
     done.news = writing.news();
+    done.news.back_to = earlier(done.news.back_to, late());
     let notice = (about.listening).and_then(|listening| listening.at_once(ns, &done.news));
     let (position, told) = writing.finish(session, calls, now, notice).await?;
-    // What was submitted may be thought to be there since `now`.
-    let late = about.clock.now().since(now) > LATE;
-    done.news.back_to = earlier(done.news.back_to, late.then_some(now));
-    done.told = told && !late;
+    let told_late = done.news.back_to;
+    done.news.back_to = earlier(told_late, late());
+    done.told = told && done.news.back_to == told_late;
     if position.is_none() && part.commits.is_empty() {
         // Nothing was written, so nothing has one of these.
         session.keep_revisions(unused);

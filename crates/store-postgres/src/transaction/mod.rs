@@ -9,6 +9,8 @@ mod attempt;
 mod tries;
 mod writing;
 
+use std::time::Duration;
+
 use plimsoll_core::clock::Clock;
 use plimsoll_core::error::Applied;
 use plimsoll_core::store::check::Check;
@@ -47,6 +49,8 @@ pub(crate) struct About<'a> {
     pub(crate) ns: i32,
     pub(crate) limits: &'a Limits,
     pub(crate) clock: &'a dyn Clock,
+    /// How wrong it can be.
+    pub(crate) off: Duration,
     pub(crate) held: &'a Held,
     pub(crate) stuck: &'a Stuck,
     pub(crate) listening: Option<&'a Listening>,
