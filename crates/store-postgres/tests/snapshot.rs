@@ -10,6 +10,7 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
 use plimsoll_core::store::{Claim, Commit, Ending, Exchange, Pick, Settle, Write};
 use plimsoll_core::task::{Lane, NewTask, Task, WorkerId};
+use plimsoll_core::wake::Listener;
 use plimsoll_core::{Name, Namespace, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
@@ -34,8 +35,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
-        let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
+        let url = url();
         let stranger = connect(&url).await;
         let clean = format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE");
         stranger.batch_execute(&clean).await.expect("a clean start");
@@ -66,13 +66,49 @@ impl World {
     }
 
     async fn submit(&self, tasks: usize) {
-        let new = || NewTask::new(self.ids.task(), self.lane.clone(), "x");
         for _ in 0..tasks / 1_000 {
-            let submits = (0..1_000).map(|_| Commit::of(Write::Submit(Box::new(new()))));
+            let submits = (0..1_000).map(|_| Commit::of(Write::Submit(Box::new(self.new_task()))));
             for answer in self.store.commit(submits.collect()).await {
                 answer.expect("a receipt");
             }
         }
+    }
+
+    fn new_task(&self) -> NewTask {
+        NewTask::new(self.ids.task(), self.lane.clone(), "x")
+    }
+
+    /// Submits a task whose transaction takes so long that another one, submitted and taken meanwhile,
+    /// lets claims begin behind it.
+    async fn submit_late(&self, heard: &mut Listener) -> TaskId {
+        let blocker = connect(&url()).await;
+        let (task, id) = (self.new_task(), self.ids.commit());
+        let hold = format!(
+            "BEGIN; INSERT INTO {SCHEMA}.commits SELECT ns, '{id}', now(), NULL, '' \
+             FROM {SCHEMA}.namespaces WHERE name = 'snapshot'"
+        );
+        blocker.batch_execute(&hold).await.expect("held up");
+        let late = task.id;
+        let mut commit = Commit::of(Write::Submit(Box::new(task)));
+        commit.id = Some(id);
+        let meanwhile = async {
+            self.clock.sleep(Duration::from_millis(300)).await;
+            let quick = Commit::of(Write::Submit(Box::new(self.new_task())));
+            assert!(self.store.commit(vec![quick]).await[0].is_ok());
+            assert_eq!(self.exchange(std::iter::empty()).await.len(), 1);
+            blocker.batch_execute("ROLLBACK").await.expect("let go");
+        };
+        let (answers, ()) = futures::future::join(self.other.commit(vec![commit]), meanwhile).await;
+        answers[0].as_ref().expect("a receipt");
+        // All that it says of it is heard before what is said after it.
+        self.other.close().await.expect("last words");
+        let tell = format!(
+            "SELECT pg_notify('{SCHEMA}', '[' || ns || ',\"l\"]') \
+             FROM {SCHEMA}.namespaces WHERE name = 'snapshot'"
+        );
+        blocker.batch_execute(&tell).await.expect("told");
+        while !heard.next().await.leases {}
+        late
     }
 
     /// Settles tasks and takes others.
@@ -107,6 +143,11 @@ impl World {
         let row = self.stranger.query_one(sql, &[&SCHEMA]).await;
         row.expect("an index").get(0)
     }
+}
+
+fn url() -> String {
+    let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
+    url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets")
 }
 
 #[allow(clippy::disallowed_methods)]
@@ -163,6 +204,12 @@ async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
         held = taken;
     }
     assert!(early.is_empty());
+    // What comes late comes before what was submitted after it.
+    let late = world.submit_late(&mut heard).await;
+    let last = Commit::of(Write::Submit(Box::new(world.new_task())));
+    assert!(world.store.commit(vec![last]).await[0].is_ok());
+    let taken = world.exchange(std::iter::empty()).await;
+    assert_eq!((taken.len(), taken[0].id()), (2, late));
     world
         .stranger
         .batch_execute("COMMIT")
