@@ -226,11 +226,12 @@ impl Thread {
             Ok(told) => {
                 metrics::counter!("plimsoll_group_commits_total").increment(1);
                 metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
-                for Told { ns, from, to, wake } in told {
-                    self.hints.wrote(ns, from, to, &wake);
-                }
+                // Who wrote goes on before those who follow what was written.
                 for call in group {
                     call.answer(Ok(()));
+                }
+                for Told { ns, from, to, wake } in told {
+                    self.hints.wrote(ns, from, to, &wake);
                 }
             }
             Err((_, Applied::No)) if group.len() > 1 => self.write_each(group),

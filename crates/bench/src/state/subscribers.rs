@@ -96,6 +96,11 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             each(1, 1, 8, Scopes::All),
         ),
         OfState::new(
+            "subscribers-fast-1",
+            "8 managers, 64 states of each under way, beside a subscriber",
+            kind(8, 64, 2, 1, Scopes::All),
+        ),
+        OfState::new(
             "subscribers-fast",
             "8 managers, 64 states of each under way, beside 1,000 subscribers",
             kind(8, 64, 2, 1_000, Scopes::All),

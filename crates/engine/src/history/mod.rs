@@ -15,7 +15,7 @@ mod sync {
 
 pub(crate) use fanout::{Fanout, Reader, Share, Taken, Told};
 pub(crate) use feed::Feeds;
-pub(crate) use place::{Mark, Part, in_order, newest, placed, read};
+pub(crate) use place::{Mark, Part, in_order, newest, placed, places, read};
 pub use place::{Place, Seen};
 pub use reconnect::Reconnect;
 pub(crate) use reconnect::{Bears, Patience};

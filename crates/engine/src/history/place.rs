@@ -143,30 +143,33 @@ pub(crate) fn placed<'a>(
     interest: &Interest,
     after: Place,
 ) -> Vec<Seen> {
-    let mut placed = Vec::new();
-    for entry in entries {
-        let shown = entry
-            .changes
-            .iter()
-            .filter(|change| interest.matches(change));
-        for (index, change) in (0..).zip(shown) {
-            let position = entry.position;
-            let mark = None;
-            let place = Place {
-                position,
-                index,
-                mark,
-            };
-            if place > after {
-                placed.push(Seen {
-                    place,
-                    at: entry.at,
-                    change: change.clone(),
-                });
-            }
-        }
-    }
-    placed
+    let seen = |entry: &'a plimsoll_core::change::Entry| {
+        places(entry, interest)
+            .filter(|(place, _)| *place > after)
+            .map(|(place, change)| Seen {
+                place,
+                at: entry.at,
+                change: change.clone(),
+            })
+    };
+    entries.into_iter().flat_map(seen).collect()
+}
+
+/// Of this entry, the changes that somebody is interested in, and where they are.
+pub(crate) fn places<'a>(
+    entry: &'a plimsoll_core::change::Entry,
+    interest: &Interest,
+) -> impl Iterator<Item = (Place, &'a Change)> {
+    let position = entry.position;
+    let shown = (entry.changes.iter()).filter(|change| interest.matches(change));
+    let place = move |index| Place {
+        position,
+        index,
+        mark: None,
+    };
+    shown
+        .zip(0..)
+        .map(move |(change, index)| (place(index), change))
 }
 
 /// A part of the history.

@@ -17,7 +17,6 @@ use plimsoll_core::limits::KEY_BYTES_MAX;
 use plimsoll_core::record::{Fields, Record, fields};
 use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result, Revision};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::State;
 use super::write::draft::Draft;
@@ -154,13 +153,17 @@ impl Stored {
 
     /// The fields that a write leaves, as this version, the last of these events.
     pub(crate) fn fields(draft: &Draft, version: u64, events: &[Event]) -> Result<Fields, Invalid> {
+        let remembered = serde_json::to_string(events).map_err(|_| {
+            let expected = "ids of events that can be written as JSON".into();
+            Invalid::new("event_id", Problem::Malformed { expected })
+        })?;
         let mut fields = fields([
             (STATUS, draft.status.to_string()),
             (MESSAGE, draft.message.clone()),
             (VERSION, version.to_string()),
             (EVENT_ID, draft.event_id.to_string()),
             (SCHEMA_VERSION, draft.schema_version.to_string()),
-            (EVENTS, json!(events).to_string()),
+            (EVENTS, remembered),
         ])?;
         if let Some(payload) = &draft.payload {
             fields.insert(Name::new(PAYLOAD)?, payload.clone());

@@ -279,7 +279,7 @@ pub(super) const STATE_DELIVERY: Metric = Metric::seconds(
     "plimsoll_state_delivery_latency_seconds",
     &[],
     &WAITS,
-    "How long it took from when a job state was written until a subscriber took it.",
+    "How long it took from when a job state was written until a subscriber took it: the oldest of those that it took at once.",
 );
 pub(super) const STATE_DROPS: Metric = Metric::counter(
     "plimsoll_state_subscription_drops_total",

@@ -143,7 +143,7 @@ async fn one_who_lags_beyond_what_is_kept_gets_everything_in_batches() {
     let world = World::with(1).await;
     let mut slow = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
     batches(&world, &mut slow).await;
-    for status in 1..=3_000 {
+    for status in 1..=12_000 {
         world.set(0, "a", status).await;
     }
     let (told, _) = batches(&world, &mut slow).await;
@@ -151,7 +151,7 @@ async fn one_who_lags_beyond_what_is_kept_gets_everything_in_batches() {
         .iter()
         .flat_map(|batch| batch.strip_prefix("now ").unwrap().split(", "))
         .collect();
-    let expected: Vec<String> = (1..=3_000).map(|n| format!("0-a={n} v{n}")).collect();
+    let expected: Vec<String> = (1..=12_000).map(|n| format!("0-a={n} v{n}")).collect();
     assert_eq!(told, expected);
 }
 

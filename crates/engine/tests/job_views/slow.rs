@@ -5,7 +5,7 @@ use plimsoll_engine::jobs::{Cursor, Scope, SubscribeOptions};
 use crate::world::{World, partition};
 
 /// More than is kept in memory for those who are slow.
-const MANY: i32 = 3_000;
+const MANY: i32 = 12_000;
 
 fn all(world: &[String]) -> Vec<String> {
     let now = world.iter().filter(|told| told.starts_with("now"));

@@ -20,15 +20,17 @@ use super::fold::{Fold, News};
 use super::load;
 use super::wake::Wakes;
 use crate::Engine;
-use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Seen, Told, placed};
+use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Told, places};
 use crate::jobs::info::{self, Job, Life};
 use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State};
 use crate::spawn::Spawner;
 
 /// How many events are kept for those who are slow, and about how many bytes of them.
-const EVENTS_KEPT: usize = 1_024;
+const EVENTS_KEPT: usize = 4_096;
 const BYTES_KEPT: usize = 4 << 20;
+/// How many are folded before whoever reads or writes has a turn.
+const FOLD_MAX: usize = 32;
 
 /// Reads what subscribers are told.
 pub(crate) type Events = Reader<Place, Arc<State>, Error>;
@@ -184,14 +186,17 @@ impl Cache {
             .await
     }
 
-    /// A state was written in this process, in this life of the job.
-    pub(crate) fn wrote(&self, life: &Life, own: Own) {
+    /// States were written in this process, in this life of the job.
+    pub(crate) fn wrote(&self, life: &Life, owns: Vec<Own>) {
         let mut inner = self.inner();
         match &inner.job {
-            Some(job) if Life::of(&job.info) == *life => inner.fold.wrote(own),
+            Some(job) if Life::of(&job.info) == *life => {
+                owns.into_iter().for_each(|own| inner.fold.wrote(own));
+            }
             Some(_) => {}
             None => {
-                inner.early.insert(own.key.clone(), (life.clone(), own));
+                let early = |own: Own| (own.key.clone(), (life.clone(), own));
+                inner.early.extend(owns.into_iter().map(early));
             }
         }
         drop(inner);
@@ -255,6 +260,33 @@ impl Cache {
         self.events.keep(events, inner.upto);
     }
 
+    /// Folds states that the history tells next, and passes them on.
+    fn fold<'a>(&self, inner: &mut Inner, states: impl Iterator<Item = (Place, &'a Change)>) {
+        if matches!(inner.phase, Phase::Closed(_)) {
+            return;
+        }
+        let mut events = Vec::new();
+        for (place, change) in states {
+            // What was told before is recognised by its revision, wherever it is told again.
+            events.extend(self.state_told(inner, place, change));
+            inner.upto = inner.upto.max(place);
+        }
+        if matches!(inner.phase, Phase::Serving) {
+            self.tell(inner, events);
+        }
+    }
+
+    /// Everything up to this place was told.
+    fn upto(&self, inner: &mut Inner, place: Place) {
+        if matches!(inner.phase, Phase::Closed(_)) {
+            return;
+        }
+        inner.upto = inner.upto.max(place);
+        if matches!(inner.phase, Phase::Serving) {
+            self.tell(inner, Vec::new());
+        }
+    }
+
     /// Whether this record of the job, as it was read, is what the history has told or newer.
     pub(crate) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
         match record {
@@ -310,11 +342,16 @@ impl Cache {
         }
     }
 
-    fn state_told(&self, inner: &mut Inner, seen: &Seen) -> Option<Told<Place, Arc<State>>> {
-        match &seen.change {
+    fn state_told(
+        &self,
+        inner: &mut Inner,
+        place: Place,
+        change: &Change,
+    ) -> Option<Told<Place, Arc<State>>> {
+        match change {
             Change::Put(record) => self.put(inner, record).map(|event| Told {
-                place: seen.place,
-                bytes: seen.change.size(),
+                place,
+                bytes: change.size(),
                 event,
             }),
             Change::Removed { key, revision, .. } => {
@@ -367,32 +404,25 @@ impl Follower for Cache {
     }
 
     fn told(&self, entries: &[Entry], upto: Position) {
-        let mut guard = self.inner();
-        let inner = &mut *guard;
-        if matches!(inner.phase, Phase::Closed(_)) {
+        if self.is_closed() {
             return;
         }
-        let mut events = Vec::new();
-        let (mut upto, mut end) = (upto, Ok(()));
         for entry in entries {
-            // What was told before is recognised by its revision, wherever it is told again.
-            let states = placed([entry], &self.states, Place::after(Position::ZERO));
-            events.extend(states.iter().filter_map(|one| self.state_told(inner, one)));
-            end = (entry.changes.iter()).try_for_each(|change| self.job_told(inner, change));
-            if end.is_err() {
-                upto = entry.position;
+            let mut states = places(entry, &self.states).peekable();
+            while states.peek().is_some() {
+                // Whoever reads or writes has a turn in between.
+                self.fold(&mut self.inner(), states.by_ref().take(FOLD_MAX));
+            }
+            let inner = &mut *self.inner();
+            let told = |change| self.job_told(inner, change);
+            if let Err(error) = entry.changes.iter().try_for_each(told) {
+                self.upto(inner, Place::after(entry.position));
+                self.close(inner, error);
                 break;
             }
         }
-        inner.upto = inner.upto.max(Place::after(upto));
-        if matches!(inner.phase, Phase::Serving) {
-            self.tell(inner, events);
-        }
-        if let Err(error) = end {
-            self.close(inner, error);
-        }
-        // Whoever reads or writes does not wait until all are woken.
-        drop(guard);
+        self.upto(&mut self.inner(), Place::after(upto));
+        // Nor does anybody wait until all are woken.
         self.changed.notify_waiters();
         self.wake();
     }

@@ -57,7 +57,23 @@ pub(crate) enum News {
     Unreadable(Error),
 }
 
+/// What others have to know of a slot.
+struct Seen {
+    /// Of what readers see.
+    status: Option<i32>,
+    untold: bool,
+    unreadable: bool,
+}
+
 impl Slot {
+    fn seen(&self) -> Seen {
+        Seen {
+            status: self.state().map(|state| state.status),
+            untold: !self.own.is_empty(),
+            unreadable: self.error().is_some(),
+        }
+    }
+
     /// What readers see.
     fn state(&self) -> Option<&Arc<State>> {
         match (self.own.back(), &self.told) {
@@ -198,18 +214,24 @@ impl Fold {
     fn change(&mut self, place: (u32, Name), change: impl FnOnce(&mut Slot)) {
         let tags = self.slots.entry(place.0).or_default();
         let slot = tags.entry(place.1.clone()).or_default();
-        let before = slot.state().map(|state| state.status);
+        let before = slot.seen();
         change(slot);
-        match slot.own.is_empty() {
-            true => self.untold.remove(&(place.1.clone(), place.0)),
-            false => self.untold.insert((place.1.clone(), place.0)),
-        };
-        let after = slot.state().map(|state| state.status);
-        match slot.error() {
-            Some(_) => self.unreadable.insert(place.clone()),
-            None => self.unreadable.remove(&place),
-        };
-        self.aggregate.replace(place.0, &place.1, before, after);
+        let after = slot.seen();
+        if after.untold != before.untold {
+            let place = (place.1.clone(), place.0);
+            match after.untold {
+                true => self.untold.insert(place),
+                false => self.untold.remove(&place),
+            };
+        }
+        if after.unreadable != before.unreadable {
+            match after.unreadable {
+                true => self.unreadable.insert(place.clone()),
+                false => self.unreadable.remove(&place),
+            };
+        }
+        self.aggregate
+            .replace(place.0, &place.1, before.status, after.status);
     }
 
     /// The lowest state of a tag as it was told, if readers see something newer of this process: what they see

@@ -13,7 +13,7 @@ use futures::{FutureExt, Stream};
 use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
-use plimsoll_core::{Error, Name, Result, Timestamp};
+use plimsoll_core::{Error, Name, Result};
 use tokio::sync::watch;
 
 use super::batch::{StateBatch, States};
@@ -48,8 +48,6 @@ pub struct Subscription {
     portion: Arc<Portion>,
     /// What of it is not told yet.
     left: Range<usize>,
-    /// When it was taken.
-    taken_at: Timestamp,
     deliveries: Histogram,
     /// Everything up to here is in the buffer, or was.
     after: Place,
@@ -84,7 +82,7 @@ impl Subscription {
         // Its own: to count the holders of a shared one is felt where there are a thousand.
         let job = Name::for_field("job", kept.cache.keys.name.as_str())?;
         let clock = kept.cache.engine.clock();
-        let (began, taken_at) = (clock.monotonic(), clock.now());
+        let began = clock.monotonic();
         let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
         let generation = kept.cache.generation();
         let after = options.after.map(|after| after.of(&job, generation));
@@ -98,7 +96,6 @@ impl Subscription {
             replay: VecDeque::new(),
             portion: Arc::new(Portion::new(job, generation, scope)),
             left: 0..0,
-            taken_at,
             after: upto,
             step: Step::Over,
             waiting: false,
@@ -230,16 +227,6 @@ impl Subscription {
         part > 0
     }
 
-    /// Records how old a state was when it was taken.
-    #[inline]
-    fn delivers(&self, state: &State) {
-        if let Some(written) = state.timestamp
-            && !self.portion.is_replay()
-        {
-            self.deliveries.record(self.taken_at.since(written));
-        }
-    }
-
     /// Takes what subscribers are told.
     fn poll_live(&mut self, events: &mut Events, context: &mut Context<'_>) -> Poll<Taken<Error>> {
         let mut share = Share::default();
@@ -251,10 +238,15 @@ impl Subscription {
         taken
     }
 
-    /// Something was taken: one look at the clock for all of it, since a thousand subscribers take each event.
+    /// Something was taken: one look at the clock and at the oldest for all of it, since a thousand subscribers take
+    /// each event.
     fn took(&mut self, share: Share<Place, Arc<State>>) {
-        self.taken_at = self.kept.cache.engine.clock().now();
         self.hold(share, false);
+        let oldest = self.portion.covered(self.left.clone()).next();
+        if let Some(written) = oldest.and_then(|(_, state)| state.timestamp) {
+            let now = self.kept.cache.engine.clock().now();
+            self.deliveries.record(now.since(written));
+        }
     }
 
     /// Takes what it has read by itself.
@@ -376,18 +368,15 @@ impl Subscription {
     #[inline]
     fn tell(&self, index: usize) -> Option<ToldState> {
         let state = &self.portion.all().get(index)?.event;
-        self.portion.scope().covers(state).then(|| {
-            self.delivers(state);
-            ToldState::new(self.portion.clone(), index)
-        })
+        let covers = self.portion.scope().covers(state);
+        covers.then(|| ToldState::new(self.portion.clone(), index))
     }
 
     /// All states that are ready.
     fn batch(&mut self) -> Option<StateBatch> {
         loop {
             let some = std::mem::take(&mut self.left);
-            let told = self.portion.covered(some.clone());
-            if told.map(|(_, state)| self.delivers(state)).count() > 0 {
+            if self.portion.covered(some.clone()).next().is_some() {
                 let states = States::new(self.portion.clone(), some);
                 return Some(StateBatch::States(states));
             }

@@ -35,11 +35,14 @@ impl Views {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A state was written in this process: reads show it at once, subscribers when it is told.
-    pub(crate) fn wrote(&self, job: &Name, life: &Life, own: Own) {
+    /// States were written in this process: reads show them at once, subscribers when they are told.
+    pub(crate) fn wrote(&self, job: &Name, life: &Life, owns: Vec<Own>) {
+        if owns.is_empty() {
+            return;
+        }
         let kept = self.views().get(job).and_then(Weak::upgrade);
         if let Some(kept) = kept {
-            kept.cache.wrote(life, own);
+            kept.cache.wrote(life, owns);
         }
     }
 

@@ -59,16 +59,19 @@ impl Known {
         jobs: &Jobs,
         keys: &Keys,
         partition: u32,
-        show: impl Fn(Own),
+        show: impl Fn(Vec<Own>),
     ) -> Result<Self, Error> {
         let store = jobs.engine.store();
         let mut known = Self::default();
         let mut scan = Scan::new(keys.partition(partition)?, store.limits().page_max);
         loop {
             let page = jobs.patiently(|| store.scan(scan.clone())).await?;
-            for record in &page.rows {
-                known.learn(keys, record).map(&show);
-            }
+            let records = page.rows.iter();
+            show(
+                records
+                    .filter_map(|record| known.learn(keys, record))
+                    .collect(),
+            );
             scan.cursor = page.next;
             if scan.cursor.is_none() {
                 return Ok(known);

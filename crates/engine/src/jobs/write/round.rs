@@ -70,7 +70,7 @@ impl Inner {
         let mut known = match known {
             Some(known) => known,
             None => {
-                let seen = |own| self.seen(own);
+                let seen = |owns| self.seen(owns);
                 let known = Known::read(&self.jobs, &self.keys, self.partition, seen);
                 known.await?
             }
@@ -80,6 +80,8 @@ impl Inner {
             true => Vec::new().into_iter(),
             false => self.send(commits).await?.into_iter(),
         };
+        let (mut owns, mut answers) = (Vec::new(), Vec::new());
+        let mut refused = None;
         for verdict in verdicts {
             let Some(call) = calls.pop_front() else {
                 break;
@@ -94,20 +96,27 @@ impl Inner {
                     let receipt = receipts.next().unwrap_or_else(|| Err(unanswered()));
                     match receipt.and_then(written) {
                         Ok(record) => {
-                            let own = known.learn(&self.keys, &record);
-                            own.into_iter().for_each(|own| self.seen(own));
+                            owns.extend(known.learn(&self.keys, &record));
                             let repeated = false;
                             Ok(Written { version, repeated })
                         }
                         Err(error) => {
                             // What follows was planned as if this had been written.
-                            self.refused(call, error, calls, &mut known).await?;
+                            refused = Some((call, error));
                             break;
                         }
                     }
                 }
             };
+            answers.push((call, answer));
+        }
+        // Together, and before anybody knows that it was written.
+        self.seen(owns);
+        for (call, answer) in answers {
             self.answer(call, answer);
+        }
+        if let Some((call, error)) = refused {
+            self.refused(call, error, calls, &mut known).await?;
         }
         *self.known() = Some(known);
         Ok(())
@@ -131,7 +140,7 @@ impl Inner {
             true => self.go_on().await,
             false => {
                 let own = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
-                own.into_iter().for_each(|own| self.seen(own));
+                self.seen(own.into_iter().collect());
                 Ok(())
             }
         }
@@ -139,9 +148,9 @@ impl Inner {
 
     /// Those in this process who read the job are to see what this one has written or read: a write whose
     /// answer was lost may be in it.
-    fn seen(&self, own: Own) {
+    fn seen(&self, owns: Vec<Own>) {
         let views = self.jobs.engine.views();
-        views.wrote(&self.keys.name, &self.life, own);
+        views.wrote(&self.keys.name, &self.life, owns);
     }
 
     fn plan(

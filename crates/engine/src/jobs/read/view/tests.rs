@@ -72,7 +72,7 @@ impl World {
     fn wrote(&self, record: &Record) -> Arc<State> {
         let stored = Stored::read(&self.view.keys, record).unwrap();
         let (views, own) = (self.view.engine.views(), Own::new(record, stored.state));
-        views.wrote(self.view.job(), &life(), own.clone());
+        views.wrote(self.view.job(), &life(), vec![own.clone()]);
         own.state
     }
 
