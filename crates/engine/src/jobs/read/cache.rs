@@ -29,8 +29,6 @@ use crate::spawn::Spawner;
 /// How many events are kept for those who are slow, and about how many bytes of them.
 const EVENTS_KEPT: usize = 4_096;
 const BYTES_KEPT: usize = 4 << 20;
-/// How many are folded before whoever reads or writes has a turn.
-const FOLD_MAX: usize = 32;
 
 /// Reads what subscribers are told.
 pub(crate) type Events = Reader<Place, Arc<State>, Error>;
@@ -260,33 +258,6 @@ impl Cache {
         self.events.keep(events, inner.upto);
     }
 
-    /// Folds states that the history tells next, and passes them on.
-    fn fold<'a>(&self, inner: &mut Inner, states: impl Iterator<Item = (Place, &'a Change)>) {
-        if matches!(inner.phase, Phase::Closed(_)) {
-            return;
-        }
-        let mut events = Vec::new();
-        for (place, change) in states {
-            // What was told before is recognised by its revision, wherever it is told again.
-            events.extend(self.state_told(inner, place, change));
-            inner.upto = inner.upto.max(place);
-        }
-        if matches!(inner.phase, Phase::Serving) {
-            self.tell(inner, events);
-        }
-    }
-
-    /// Everything up to this place was told.
-    fn upto(&self, inner: &mut Inner, place: Place) {
-        if matches!(inner.phase, Phase::Closed(_)) {
-            return;
-        }
-        inner.upto = inner.upto.max(place);
-        if matches!(inner.phase, Phase::Serving) {
-            self.tell(inner, Vec::new());
-        }
-    }
-
     /// Whether this record of the job, as it was read, is what the history has told or newer.
     pub(crate) fn is_fresh(&self, inner: &Inner, record: Option<&Record>) -> bool {
         match record {
@@ -345,8 +316,7 @@ impl Cache {
     fn state_told(
         &self,
         inner: &mut Inner,
-        place: Place,
-        change: &Change,
+        (place, change): (Place, &Change),
     ) -> Option<Told<Place, Arc<State>>> {
         match change {
             Change::Put(record) => self.put(inner, record).map(|event| Told {
@@ -404,25 +374,32 @@ impl Follower for Cache {
     }
 
     fn told(&self, entries: &[Entry], upto: Position) {
-        if self.is_closed() {
+        let mut guard = self.inner();
+        let inner = &mut *guard;
+        if matches!(inner.phase, Phase::Closed(_)) {
             return;
         }
+        let mut events = Vec::new();
+        let (mut upto, mut end) = (upto, Ok(()));
         for entry in entries {
-            let mut states = places(entry, &self.states).peekable();
-            while states.peek().is_some() {
-                // Whoever reads or writes has a turn in between.
-                self.fold(&mut self.inner(), states.by_ref().take(FOLD_MAX));
-            }
-            let inner = &mut *self.inner();
-            let told = |change| self.job_told(inner, change);
-            if let Err(error) = entry.changes.iter().try_for_each(told) {
-                self.upto(inner, Place::after(entry.position));
-                self.close(inner, error);
+            // What was told before is recognised by its revision, wherever it is told again.
+            let states = places(entry, &self.states);
+            events.extend(states.filter_map(|one| self.state_told(inner, one)));
+            end = (entry.changes.iter()).try_for_each(|change| self.job_told(inner, change));
+            if end.is_err() {
+                upto = entry.position;
                 break;
             }
         }
-        self.upto(&mut self.inner(), Place::after(upto));
-        // Nor does anybody wait until all are woken.
+        inner.upto = inner.upto.max(Place::after(upto));
+        if matches!(inner.phase, Phase::Serving) {
+            self.tell(inner, events);
+        }
+        if let Err(error) = end {
+            self.close(inner, error);
+        }
+        // Whoever reads or writes does not wait until all are woken.
+        drop(guard);
         self.changed.notify_waiters();
         self.wake();
     }
