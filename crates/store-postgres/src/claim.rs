@@ -16,12 +16,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::apply::Apply;
+use crate::call::{Call, Sql, params};
 use crate::claims::{is_plain, remember};
 use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
 use crate::floors::{Began, Floor, Floors, Look};
 use crate::load::{Loaded, Wanted};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 use crate::task_row::{PRIORITY_COLUMN, TASK_COLUMNS, live_columns, task_from};
 
 pub(crate) static REMEMBERED: Sql = Sql {

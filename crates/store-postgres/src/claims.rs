@@ -15,9 +15,9 @@ use plimsoll_core::task::{Lease, Status, Task, TaskState};
 use plimsoll_core::{Fence, Revision, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Param, Sql, params};
 use crate::codec::{At, Id, same, signed};
 use crate::held::Taken;
-use crate::session::{Call, Param, Sql, params};
 
 static REMEMBER: Sql = Sql {
     text: "INSERT INTO plimsoll.claims (ns, request, at, revision, until, incarnation, worker, tasks, \

@@ -14,11 +14,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::apply::Apply;
+use crate::call::{BEGIN, COMMIT, Call, Sql, params};
 use crate::codec::{At, Id, column, status_code};
 use crate::error::Answer;
 use crate::indexes::remove_dropped;
 use crate::read::{HORIZON, readable, task_at};
-use crate::session::{BEGIN, COMMIT, Call, Session, Sql, params};
+use crate::session::Session;
 use crate::task_row::done_columns;
 
 /// How many lines whose tasks are gone go in one transaction.

@@ -6,11 +6,12 @@ use plimsoll_core::Result;
 use plimsoll_core::error::Applied;
 use tokio_postgres::Row;
 
+use crate::call::{BEGIN, Call, Sql};
 use crate::codec::column;
 use crate::config::Config;
 use crate::error::Answer;
 use crate::schema::version;
-use crate::session::{BEGIN, Call, Session, Sql};
+use crate::session::Session;
 
 static HEALTH: Sql = Sql {
     text: include_str!("../sql/health.sql"),

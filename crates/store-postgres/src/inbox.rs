@@ -22,11 +22,12 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Row, Transaction};
 
+use crate::call::{BEGIN, Call, Param, Sql, params, quoted, with_schema};
 use crate::codec::{At, Blob, Id, Json, column, decode, encode};
 use crate::error::{Answer, Fault};
 use crate::notice::{News, Notice};
 use crate::pool::Pool;
-use crate::session::{BEGIN, Call, Param, Session, Sql, params, quoted, with_schema};
+use crate::session::Session;
 use crate::stuck;
 use crate::transaction::{self, About, Failed, Part, TRIES, attempt};
 

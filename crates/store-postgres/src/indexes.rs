@@ -18,10 +18,11 @@ use plimsoll_core::{Error, Key, Name, Prefix};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::call::{BEGIN, COMMIT, Call, Param, Sql, params};
 use crate::codec::column;
 use crate::error::{Answer, Fault};
 use crate::read::{after, end_of};
-use crate::session::{BEGIN, COMMIT, Call, Param, Session, Sql, params};
+use crate::session::Session;
 
 /// How many entries of dropped indexes go in one transaction.
 const ENTRIES_REMOVED_MAX: i64 = 10_000;

@@ -18,6 +18,7 @@
 
 mod advisory;
 mod apply;
+mod call;
 mod claim;
 mod claims;
 mod clerk;

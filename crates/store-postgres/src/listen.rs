@@ -19,11 +19,12 @@ use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Notification};
 
+use crate::call::{Call, Sql, params, quoted};
 use crate::config::Config;
 use crate::connect::connect;
 use crate::error::{Answer, Fault};
 use crate::notice::{News, Notice};
-use crate::session::{Call, Sql, in_time, params, quoted};
+use crate::session::in_time;
 use crate::spawn::spawn;
 
 /// How long after a notification the next one may follow: so long for each change that it told of,

@@ -17,11 +17,12 @@ use plimsoll_core::{CommitId, GroupId, IdempotencyKey, Key, Position, Revision, 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Sql, params};
 use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::read::{TASKS, task_at};
 use crate::record_row::{record_columns, record_from};
-use crate::session::{Call, REVISIONS, Session, Sql, params};
+use crate::session::{REVISIONS, Session};
 use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
 
 pub(crate) static RECORDS: Sql = Sql {

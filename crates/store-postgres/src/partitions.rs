@@ -6,9 +6,10 @@ use std::time::Duration;
 use plimsoll_core::clock::{Clock, SystemClock};
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Sql, params};
 use crate::codec::column;
 use crate::error::Answer;
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 
 /// How many months after this one have their partition before they begin.
 const AHEAD: i32 = 2;

@@ -6,9 +6,10 @@
 
 use tokio_postgres::types::Type;
 
+use crate::call::Sql;
 use crate::codec::column;
 use crate::config::Config;
-use crate::session::{Session, Sql};
+use crate::session::Session;
 use crate::{apply, claim, claims, compact, indexes, load, read, schema, stuck};
 
 /// How many rows a step of a statement may touch. Each table has 20,000 at least.

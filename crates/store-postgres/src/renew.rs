@@ -16,12 +16,13 @@ use plimsoll_core::{TaskId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::apply::Apply;
+use crate::call::{Call, params};
 use crate::claim::{Found, by_ids, readable};
 use crate::codec::{Id, column};
 use crate::error::{Answer, Fault};
 use crate::load::{FREE_HOLDERS, FREE_TASKS, HELD_TASKS, ids};
 use crate::read::TASKS;
-use crate::session::{Call, Session, params};
+use crate::session::Session;
 use crate::task_row::{TASK_COLUMNS, task_from};
 
 /// What is known of the leases that are to be prolonged.

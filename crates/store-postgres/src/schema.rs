@@ -4,11 +4,12 @@ use plimsoll_core::error::{Applied, Problem, Unavailable};
 use plimsoll_core::{Error, Invalid, Result};
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Sql, params, quoted, with_schema};
 use crate::codec::column;
 use crate::config::Config;
 use crate::error::Answer;
 use crate::server::Server;
-use crate::session::{Call, Session, Sql, params, quoted, with_schema};
+use crate::session::Session;
 
 /// The migrations, the first one first.
 const MIGRATIONS: [&str; 5] = [

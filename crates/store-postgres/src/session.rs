@@ -1,4 +1,4 @@
-//! A connection, and statements that are sent together.
+//! A connection, and calls that are sent together.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use crate::call::{Call, ROLLBACK, Sql, params, quoted, with_schema};
 use crate::codec::{column, unsigned};
 use crate::config::Config;
 use crate::connect::{connect, unreachable};
@@ -22,26 +23,6 @@ use crate::error::{Answer, Fault};
 use crate::server::{self, Server};
 use crate::spawn::spawn;
 
-/// A statement, with the types of its parameters. It names the schema `plimsoll`, whatever that is
-/// called.
-#[derive(Debug)]
-pub(crate) struct Sql {
-    pub(crate) text: &'static str,
-    pub(crate) types: &'static [Type],
-}
-
-pub(crate) static BEGIN: Sql = Sql {
-    text: "BEGIN ISOLATION LEVEL READ COMMITTED",
-    types: &[],
-};
-pub(crate) static COMMIT: Sql = Sql {
-    text: "COMMIT",
-    types: &[],
-};
-static ROLLBACK: Sql = Sql {
-    text: "ROLLBACK",
-    types: &[],
-};
 /// Settings for the rest of a transaction, or of the session. One without a value stays as it is,
 /// but is not off: also if somebody switches it off later on.
 static SET: Sql = Sql {
@@ -49,66 +30,6 @@ static SET: Sql = Sql {
            FROM unnest($1, $2) setting(name, value)",
     types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL],
 };
-
-/// A value for a parameter.
-pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
-
-/// A statement with its parameters.
-#[derive(Debug)]
-pub(crate) struct Call {
-    sql: &'static Sql,
-    params: Vec<Param>,
-    /// Rows that the statement copies.
-    rows: Option<Bytes>,
-}
-
-impl Call {
-    pub(crate) fn new(sql: &'static Sql, params: Vec<Param>) -> Self {
-        Self {
-            sql,
-            params,
-            rows: None,
-        }
-    }
-
-    /// A `COPY` of these rows. Only a session that [prepares](Session::prepares) can send it.
-    pub(crate) fn copy(sql: &'static Sql, rows: Bytes) -> Self {
-        Self {
-            rows: Some(rows),
-            ..sql.into()
-        }
-    }
-
-    /// Whether it begins a transaction, and nothing else.
-    pub(crate) fn begins(&self) -> bool {
-        self.is(&BEGIN)
-    }
-
-    fn commits(&self) -> bool {
-        self.is(&COMMIT)
-    }
-
-    fn ends(&self) -> bool {
-        self.commits() || self.is(&ROLLBACK)
-    }
-
-    /// Whether it is this statement.
-    pub(crate) fn is(&self, sql: &'static Sql) -> bool {
-        std::ptr::eq(self.sql, sql)
-    }
-}
-
-impl From<&'static Sql> for Call {
-    fn from(sql: &'static Sql) -> Self {
-        Self::new(sql, Vec::new())
-    }
-}
-
-/// Parameters of a call.
-macro_rules! params {
-    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as $crate::session::Param),*] };
-}
-pub(crate) use params;
 
 /// A connection that one call has for itself.
 #[derive(Debug)]
@@ -512,16 +433,6 @@ async fn in_order<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> Vec<F:
     outputs.collect()
 }
 
-/// The schema as it is written in statements.
-pub(crate) fn quoted(schema: &str) -> String {
-    format!("\"{}\"", schema.replace('"', "\"\""))
-}
-
-/// A statement for the schema that is really meant.
-pub(crate) fn with_schema(text: &str, schema: &str) -> String {
-    text.replace("plimsoll.", &format!("{schema}."))
-}
-
 /// Names of settings and what they are set to.
 type Settings = Vec<(&'static str, Option<String>)>;
 
@@ -559,6 +470,7 @@ pub(crate) fn with_source(error: &tokio_postgres::Error) -> String {
 #[allow(clippy::expect_used)]
 mod tests {
     use super::*;
+    use crate::call::{BEGIN, COMMIT};
 
     static WRITE: Sql = Sql {
         text: "CREATE TABLE written ()",

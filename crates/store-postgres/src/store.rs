@@ -22,6 +22,7 @@ use plimsoll_core::wake::{Hub, Listener};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Sql, params};
 use crate::clerk::{Clerk, Inboxes};
 use crate::clock::ServerClock;
 use crate::codec::{At, column};
@@ -33,7 +34,7 @@ use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
 use crate::notice::{News, Notice};
 use crate::pool::{Doubts, Pool};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 use crate::stuck::Stuck;
 use crate::{clerk, compact, inbox, indexes, partitions, read, schema, transaction};
 

@@ -15,10 +15,11 @@ use plimsoll_core::{GroupId, IdempotencyKey, Key, TaskId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::call::{BEGIN, Call, Sql, params};
 use crate::codec::{Id, column};
 use crate::error::{Answer, Fault};
 use crate::pool::Pool;
-use crate::session::{BEGIN, Call, Session, Sql, params};
+use crate::session::Session;
 
 /// How long a row that was locked is thought to be.
 const REMEMBERED: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
+use crate::call::{Call, Sql};
 use crate::error::{Answer, Fault};
-use crate::session::{Call, Sql};
 
 /// From so many rows on, `COPY` pays: it waits for the statements before it, and those after it wait
 /// for it.

@@ -7,9 +7,9 @@ use plimsoll_core::{LineId, TaskId};
 use tokio_postgres::types::Type;
 
 use super::Apply;
+use crate::call::{Call, Sql, params};
 use crate::codec::{At, Blob, Id, Json, signed};
 use crate::error::Answer;
-use crate::session::{Call, Sql, params};
 
 /// How many lines of logs go with their tasks in one transaction: others wait for it.
 const LINES_REMOVED_MAX: i64 = 10_000;

@@ -21,13 +21,13 @@ use self::specs::{DELETE_SPECS, insert_specs};
 use self::tasks::{
     DELETE_DONE, DELETE_LIVE, DELETE_PLACES, Done, Live, Places, RENEW, UPDATE_LIVE,
 };
+use crate::call::{Call, Param, Sql, params};
 use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
 use crate::codec::{At, Id, Place, lane_number, signed, status_code};
 use crate::error::Answer;
 use crate::held::Written;
 use crate::indexes::Known;
 use crate::notice::earlier;
-use crate::session::{Call, Param, Sql, params};
 
 static COUNT: Sql = Sql {
     text: "INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($2, $3, $4, $5)",

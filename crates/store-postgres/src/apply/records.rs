@@ -7,10 +7,10 @@ use plimsoll_core::{GroupId, IdempotencyKey, Key, TaskId};
 use tokio_postgres::types::Type;
 
 use super::Apply;
+use crate::call::{Call, Param, Sql, params};
 use crate::codec::{At, Id, Json, encode, fields_to_json, signed};
 use crate::error::Answer;
 use crate::indexes::{Known, Moves};
-use crate::session::{Call, Param, Sql, params};
 
 /// The types of a record, as in [`Records::params`], and of the revision that it had.
 static RECORD: [Type; 7] = [

@@ -6,9 +6,9 @@ use plimsoll_core::task::{Task, TaskSpec};
 use tokio_postgres::types::Type;
 
 use super::copy::{MANY, Rows, Table, none, table};
+use crate::call::{Call, Sql, params};
 use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed};
 use crate::error::Answer;
-use crate::session::{Call, Sql, params};
 use crate::task_row::{SpecMore, USUAL_ATTEMPTS};
 
 static INSERT_SPECS: Sql = Sql {

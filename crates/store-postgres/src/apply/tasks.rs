@@ -5,9 +5,9 @@ use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
 use super::copy::{MANY, Rows, Table, none, table};
+use crate::call::{Call, Param, Sql, params};
 use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
-use crate::session::{Call, Param, Sql, params};
 use crate::task_row::{StateMore, settler};
 
 /// The types of what tasks have in common, as in [`Common::params`], and of more.

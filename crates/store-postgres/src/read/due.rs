@@ -7,10 +7,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::task_at;
+use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, column, unsigned};
 use crate::error::{Answer, Fault};
 use crate::record_row::{record_columns, record_from};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 use crate::task_row::{TASK_COLUMNS, live_columns};
 
 const OVERDUE: &[Type] = &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8];

@@ -11,9 +11,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::page::Chunk;
+use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, Json, column, decode, signed, unsigned};
 use crate::error::{Answer, Fault};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 
 /// Lines of a log. Those of a task that had this id before are not its own. Inputs: namespace,
 /// task, the line before, how many.

@@ -8,9 +8,10 @@ use tokio_postgres::types::Type;
 
 use super::page::{Places, page};
 use super::{after, end_of, readable, states_of, task_at};
+use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, column, lane_number, status_code};
 use crate::error::Answer;
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 use crate::task_row::{TASK_COLUMNS, done_columns, live_columns};
 
 const BY_TEXT: &[Type] = &[Type::INT4, Type::TEXT, Type::UUID, Type::INT8];

@@ -17,11 +17,12 @@ use plimsoll_core::{IdempotencyKey, Key, Name, TaskId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::call::{Call, Sql, params};
 use crate::codec::{Id, column, lane_number, status_from, unsigned};
 use crate::error::{Answer, Fault};
 use crate::load::group_from;
 use crate::record_row::{record_columns, record_from};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 use crate::task_row::{done_columns, live_columns, task_from};
 
 pub(crate) use due::due;

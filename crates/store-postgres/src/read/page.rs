@@ -4,8 +4,9 @@ use plimsoll_core::limits::PAGE_BYTES_MAX;
 use plimsoll_core::store::{Page, Pager};
 use tokio_postgres::Row;
 
+use crate::call::Call;
 use crate::error::Answer;
-use crate::session::{Call, Session};
+use crate::session::Session;
 
 /// How many rows the first chunk has at most: nobody knows yet how large they are.
 const FIRST_MAX: usize = 32;

@@ -8,10 +8,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::page::{Places, page};
+use crate::call::{Call, Sql, params};
 use crate::codec::column;
 use crate::error::{Answer, Fault};
 use crate::record_row::{record_columns, record_from};
-use crate::session::{Call, Session, Sql, params};
+use crate::session::Session;
 
 pub(crate) static RECORDS: Sql = Sql {
     text: concat!(

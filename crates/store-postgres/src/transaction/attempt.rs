@@ -11,6 +11,7 @@ use plimsoll_core::{Result, Revision, TaskId, Timestamp};
 use super::assumed::{Assumed, claims_of};
 use super::writing::Writing;
 use super::{About, Done, Failed, How, Pace, Part};
+use crate::call::{BEGIN, Call, Sql, params};
 use crate::claim::{self, Revised};
 use crate::claims::CLOSE_SPENT;
 use crate::codec::Id;
@@ -19,7 +20,7 @@ use crate::indexes;
 use crate::load::{Loaded, Wanted};
 use crate::notice::earlier;
 use crate::renew::{self, Known};
-use crate::session::{BEGIN, Call, Session, Sql, params};
+use crate::session::Session;
 
 /// Rows that somebody else keeps locked are not waited for, but a moment: our own transactions are
 /// over by then.

@@ -12,11 +12,12 @@ use tokio_postgres::types::Type;
 use super::Failed;
 use super::attempt::{Decided, HURRY};
 use crate::apply::{Apply, Counts};
+use crate::call::{COMMIT, Call, Sql, params};
 use crate::codec::{At, Id, column, encode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::held::Written;
 use crate::notice::{News, earlier};
-use crate::session::{COMMIT, Call, Session, Sql, params};
+use crate::session::Session;
 
 /// Appends to the history and adds to the counts. Answers the position, and the first of some
 /// revisions for the next transaction.
