@@ -43,6 +43,16 @@ impl Hints {
         }
     }
 
+    /// This process has written history.
+    pub(crate) fn appended(&self, ns: i64) {
+        if let Some(heard) = self.lock().get(&ns) {
+            heard.hub.notify(&Wake {
+                history: true,
+                ..Wake::default()
+            });
+        }
+    }
+
     /// The file shows a namespace at this revision.
     pub(crate) fn saw(&self, ns: i64, revision: Revision) {
         if let Some(heard) = self.lock().get_mut(&ns)
@@ -81,6 +91,13 @@ mod tests {
         }
     }
 
+    fn logs() -> Wake {
+        Wake {
+            logs: true,
+            ..Wake::default()
+        }
+    }
+
     fn at(revision: u64) -> Revision {
         Revision::new(revision)
     }
@@ -89,7 +106,9 @@ mod tests {
     fn what_this_process_wrote_is_told_once_and_as_it_was() {
         let hints = Hints::default();
         let mut listener = hints.hub(1).listen();
-        hints.wrote(1, at(0), at(3), &history());
+        hints.wrote(1, at(0), at(3), &logs());
+        assert_eq!(listener.take(), logs());
+        hints.appended(1);
         assert_eq!(listener.take(), history());
         hints.saw(1, at(3));
         assert!(listener.take().is_empty());
@@ -104,7 +123,7 @@ mod tests {
         hints.saw(1, at(2));
         assert!(listener.take().is_empty());
         // Somebody wrote 3 and 4 before this process wrote 5: the watcher would see only 5.
-        hints.wrote(1, at(4), at(5), &history());
+        hints.wrote(1, at(4), at(5), &logs());
         assert_eq!(listener.take(), everything());
         hints.saw(1, at(5));
         assert!(listener.take().is_empty());
@@ -115,7 +134,8 @@ mod tests {
         let hints = Hints::default();
         let mut other = hints.hub(2).listen();
         hints.hub(1);
-        hints.wrote(1, at(0), at(1), &history());
+        hints.wrote(1, at(0), at(1), &logs());
+        hints.appended(1);
         hints.saw(1, at(9));
         assert!(other.take().is_empty());
     }

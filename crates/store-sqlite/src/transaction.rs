@@ -53,7 +53,10 @@ pub(crate) struct Told {
     pub(crate) ns: i64,
     pub(crate) from: Revision,
     pub(crate) to: Revision,
+    /// But for the history.
     pub(crate) wake: Wake,
+    /// There is new history.
+    pub(crate) history: bool,
 }
 
 /// What a namespace gets at the end of the transaction.
@@ -427,11 +430,13 @@ impl<'a> Transaction<'a> {
                     signed(pending.position.get()),
                     pending.lines,
                 ])?;
+            let history = std::mem::take(&mut pending.wake.history);
             told.push(Told {
                 ns,
                 from: pending.from,
                 to: pending.revision,
                 wake: pending.wake,
+                history,
             });
         }
         Ok(told)

@@ -226,12 +226,16 @@ impl Thread {
             Ok(told) => {
                 metrics::counter!("plimsoll_group_commits_total").increment(1);
                 metrics::histogram!("plimsoll_group_commit_calls").record(group.len() as f64);
-                // Who wrote goes on before those who follow what was written.
+                // Who is answered finds that there is something to do, if it made that, and goes on before those
+                // who follow what was written.
+                for told in &told {
+                    self.hints.wrote(told.ns, told.from, told.to, &told.wake);
+                }
                 for call in group {
                     call.answer(Ok(()));
                 }
-                for Told { ns, from, to, wake } in told {
-                    self.hints.wrote(ns, from, to, &wake);
+                for told in told.iter().filter(|told| told.history) {
+                    self.hints.appended(told.ns);
                 }
             }
             Err((_, Applied::No)) if group.len() > 1 => self.write_each(group),

@@ -12,6 +12,7 @@ use crate::wake::{Listener, Wake};
 
 cases!["wakeups":
     a_listener_hears_that_a_task_became_runnable,
+    who_is_answered_has_been_told_what_it_made_runnable,
     a_listener_hears_that_a_holder_was_asked_to_stop_or_lost_its_task,
     a_listener_hears_of_new_history,
     a_listener_hears_of_new_lines_in_a_log,
@@ -38,6 +39,16 @@ async fn a_listener_hears_that_a_task_became_runnable(w: World) -> Result<()> {
     let mut listener = w.store.wakeups();
     assert_eq!(w.sweep().await?.promoted, 1);
     hear(&mut listener, names_the_lane).await;
+    Ok(())
+}
+
+async fn who_is_answered_has_been_told_what_it_made_runnable(w: World) -> Result<()> {
+    let mut listener = w.store.wakeups();
+    for _ in 0..20 {
+        w.submit(w.new_task("now")).await?;
+        let told = listener.take();
+        assert!(names_the_lane(&told), "{told:?}");
+    }
     Ok(())
 }
 

@@ -317,7 +317,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Promise
     /// - Wake-ups are hints: coalesced, bounded, never needed for correctness.
-    /// - What this handle itself makes runnable or appends to the history is hinted at.
+    /// - What this handle itself makes runnable or appends to the history is hinted at; what it makes runnable, before
+    ///   the call is answered.
     fn wakeups(&self) -> Listener;
 
     /// Releases what this handle holds. Data stays.
