@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_core::change::{Change, Interest};
+use plimsoll_core::change::{Change, Entry, Interest};
 use plimsoll_core::error::{Invalid, NotFound, Problem};
 use plimsoll_core::ids::Fingerprint;
 use plimsoll_core::store::{Changes, Start};
@@ -139,11 +139,11 @@ pub struct Seen {
 
 /// Of these entries, the changes that somebody is interested in, after this place.
 pub(crate) fn placed<'a>(
-    entries: impl IntoIterator<Item = &'a plimsoll_core::change::Entry>,
+    entries: impl IntoIterator<Item = &'a Entry>,
     interest: &Interest,
     after: Place,
 ) -> Vec<Seen> {
-    let seen = |entry: &'a plimsoll_core::change::Entry| {
+    let seen = |entry: &'a Entry| {
         places(entry, interest)
             .filter(|(place, _)| *place > after)
             .map(|(place, change)| Seen {
@@ -157,7 +157,7 @@ pub(crate) fn placed<'a>(
 
 /// Of this entry, the changes that somebody is interested in, and where they are.
 pub(crate) fn places<'a>(
-    entry: &'a plimsoll_core::change::Entry,
+    entry: &'a Entry,
     interest: &Interest,
 ) -> impl Iterator<Item = (Place, &'a Change)> {
     let position = entry.position;

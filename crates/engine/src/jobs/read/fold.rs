@@ -57,8 +57,8 @@ pub(crate) enum News {
     Unreadable(Error),
 }
 
-/// What others have to know of a slot.
-struct Seen {
+/// What the books about all slots have of one.
+struct Booked {
     /// Of what readers see.
     status: Option<i32>,
     untold: bool,
@@ -66,8 +66,8 @@ struct Seen {
 }
 
 impl Slot {
-    fn seen(&self) -> Seen {
-        Seen {
+    fn booked(&self) -> Booked {
+        Booked {
             status: self.state().map(|state| state.status),
             untold: !self.own.is_empty(),
             unreadable: self.error().is_some(),
@@ -214,9 +214,9 @@ impl Fold {
     fn change(&mut self, place: (u32, Name), change: impl FnOnce(&mut Slot)) {
         let tags = self.slots.entry(place.0).or_default();
         let slot = tags.entry(place.1.clone()).or_default();
-        let before = slot.seen();
+        let before = slot.booked();
         change(slot);
-        let after = slot.seen();
+        let after = slot.booked();
         if after.untold != before.untold {
             let place = (place.1.clone(), place.0);
             match after.untold {

@@ -66,12 +66,8 @@ impl Known {
         let mut scan = Scan::new(keys.partition(partition)?, store.limits().page_max);
         loop {
             let page = jobs.patiently(|| store.scan(scan.clone())).await?;
-            let records = page.rows.iter();
-            show(
-                records
-                    .filter_map(|record| known.learn(keys, record))
-                    .collect(),
-            );
+            let learned = (page.rows.iter()).filter_map(|record| known.learn(keys, record));
+            show(learned.collect());
             scan.cursor = page.next;
             if scan.cursor.is_none() {
                 return Ok(known);
