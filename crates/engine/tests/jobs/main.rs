@@ -3,6 +3,7 @@
 // Whatever goes wrong in here is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod answering;
 mod contention;
 mod crashes;
 mod deleting;
