@@ -202,6 +202,10 @@ impl Driver {
         if let Some(discovery) = &mut self.discovery {
             discovery.doubt();
         }
+        if self.until_empty {
+            // What the answer made runnable is there now. A hint would say so, but nobody has to send one.
+            self.claims.wake();
+        }
         // Lines that were logged come first.
         let mut outcomes = receipt.outcomes.iter();
         match outcomes.find(|outcome| !matches!(outcome, Outcome::Logged)) {
