@@ -24,6 +24,60 @@ pub(crate) static ROLLBACK: Sql = Sql {
     types: &[],
 };
 
+/// A statement that writes or locks, and that can be part of a [joint](crate::joint) one. Of those that are, no two
+/// write the same row, and none reads what another one writes.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// As it is sent alone.
+    pub(crate) sql: Sql,
+    /// What it does, with a row for each that it finds or writes.
+    pub(crate) writes: &'static str,
+    /// How many that must be.
+    pub(crate) expects: Option<&'static str>,
+}
+
+/// A [`Part`]: what it does, and the types of its parameters. Or what it does with a row for each that it finds, and
+/// how many that must be.
+macro_rules! part {
+    ($does:expr, $types:expr) => {
+        $crate::call::Part {
+            sql: $crate::call::Sql {
+                text: $does,
+                types: $types,
+            },
+            writes: concat!($does, " RETURNING 1"),
+            expects: None,
+        }
+    };
+    ($does:expr, expects $count:literal, $types:expr) => {
+        $crate::call::Part {
+            sql: $crate::call::Sql {
+                text: concat!(
+                    "WITH done AS (",
+                    $does,
+                    ") SELECT plimsoll.expect((SELECT count(*) FROM done), ",
+                    $count,
+                    ")"
+                ),
+                types: $types,
+            },
+            writes: $does,
+            expects: Some($count),
+        }
+    };
+}
+pub(crate) use part;
+
+/// What a call can be in a [joint](crate::joint) one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// It is sent alone.
+    Alone,
+    Part(&'static Part),
+    /// It selects values, from nothing, and ends what parts have begun.
+    Last,
+}
+
 /// A value for a parameter.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 
@@ -32,6 +86,7 @@ pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 pub(crate) struct Call {
     pub(crate) sql: &'static Sql,
     pub(crate) params: Vec<Param>,
+    pub(crate) role: Role,
     /// Rows that the statement copies.
     pub(crate) rows: Option<Bytes>,
 }
@@ -41,7 +96,24 @@ impl Call {
         Self {
             sql,
             params,
+            role: Role::Alone,
             rows: None,
+        }
+    }
+
+    /// One that can be part of a joint call.
+    pub(crate) fn part(part: &'static Part, params: Vec<Param>) -> Self {
+        Self {
+            role: Role::Part(part),
+            ..Self::new(&part.sql, params)
+        }
+    }
+
+    /// One that can end a joint call.
+    pub(crate) fn last(sql: &'static Sql, params: Vec<Param>) -> Self {
+        Self {
+            role: Role::Last,
+            ..Self::new(sql, params)
         }
     }
 

@@ -15,14 +15,14 @@ use plimsoll_core::task::{Lease, Status, Task, TaskState};
 use plimsoll_core::{Fence, Revision, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
-use crate::call::{Call, Param, Sql, params};
+use crate::call::{Call, Param, Part, Sql, params, part};
 use crate::codec::{At, Id, same, signed};
 use crate::held::Taken;
 
-static REMEMBER: Sql = Sql {
-    text: "INSERT INTO plimsoll.claims (ns, request, at, revision, until, incarnation, worker, tasks, \
+static REMEMBER: Part = part!(
+    "INSERT INTO plimsoll.claims (ns, request, at, revision, until, incarnation, worker, tasks, \
            fences, priorities, runnable) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-    types: &[
+    &[
         Type::INT4,
         Type::UUID,
         Type::TIMESTAMPTZ,
@@ -34,8 +34,8 @@ static REMEMBER: Sql = Sql {
         Type::INT8_ARRAY,
         Type::INT2_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
-    ],
-};
+    ]
+);
 
 /// Claims that are open and from which nobody took these tasks out. Inputs: namespace, requests and
 /// when their leases must end, if that matters; tasks.
@@ -48,16 +48,17 @@ macro_rules! as_assumed {
 
 macro_rules! locking {
     ($strength:literal) => {
-        Sql {
-            text: concat!(
-                "WITH locked AS (SELECT 1 FROM plimsoll.claims c, unnest($2, $3) u(request, until) WHERE ",
+        part!(
+            concat!(
+                "SELECT 1 FROM plimsoll.claims c, unnest($2, $3) u(request, until) WHERE ",
                 as_assumed!(),
                 " ORDER BY c.request FOR ",
                 $strength,
-                " OF c) SELECT plimsoll.expect((SELECT count(*) FROM locked), cardinality($2))"
+                " OF c"
             ),
-            types: ASSUMED,
-        }
+            expects "cardinality($2)",
+            ASSUMED
+        )
     };
 }
 
@@ -68,17 +69,18 @@ const ASSUMED: &[Type] = &[
     Type::UUID_ARRAY,
 ];
 
-pub(crate) static SHARE: Sql = locking!("SHARE");
-pub(crate) static LOCK: Sql = locking!("UPDATE");
-pub(crate) static CLOSE: Sql = Sql {
-    text: concat!(
-        "WITH closed AS (UPDATE plimsoll.claims c SET until = NULL \
+pub(crate) static SHARE: Part = locking!("SHARE");
+pub(crate) static LOCK: Part = locking!("UPDATE");
+pub(crate) static CLOSE: Part = part!(
+    concat!(
+        "UPDATE plimsoll.claims c SET until = NULL \
          FROM unnest($2, $3) u(request, until) WHERE ",
         as_assumed!(),
-        " RETURNING 1) SELECT plimsoll.expect((SELECT count(*) FROM closed), cardinality($2))"
+        " RETURNING 1"
     ),
-    types: ASSUMED,
-};
+    expects "cardinality($2)",
+    ASSUMED
+);
 /// Closes claims of which nothing is left. It waits for nobody: whoever looks at one of them may
 /// have it open for a while longer.
 pub(crate) static CLOSE_SPENT: Sql = Sql {
@@ -168,7 +170,7 @@ pub(crate) fn remember(
     let priorities =
         (tasks.iter()).map(|task| is_plain(task).then(|| i16::from(task.priority.get())));
     let runnable = (tasks.iter()).map(|task| is_plain(task).then_some(At(task.runnable_at)));
-    Call::new(
+    Call::part(
         &REMEMBER,
         params![
             ns,
@@ -233,11 +235,11 @@ impl Assumed {
             claims.entry(*claim).or_default();
         }
         // Whoever prolongs does not lock twice: two who do might wait for each other.
-        let sql = match self.prolonged.is_empty() {
+        let lock = match self.prolonged.is_empty() {
             true => &SHARE,
             false => &LOCK,
         };
-        self.call(sql, ns, claims)
+        self.call(lock, ns, claims)
     }
 
     /// Checks these claims and closes them.
@@ -252,14 +254,14 @@ impl Assumed {
 
     fn call(
         &self,
-        sql: &'static Sql,
+        part: &'static Part,
         ns: i32,
         claims: BTreeMap<Id, Option<Timestamp>>,
     ) -> Option<Call> {
         let (requests, untils): (Vec<Id>, Vec<_>) = claims.into_iter().unzip();
         let untils: Vec<Option<At>> = untils.into_iter().map(|until| until.map(At)).collect();
         let params: Vec<Param> = params![ns, requests.clone(), untils, self.tasks.clone()];
-        (!requests.is_empty()).then(|| Call::new(sql, params))
+        (!requests.is_empty()).then(|| Call::part(part, params))
     }
 }
 

@@ -33,6 +33,7 @@ mod health;
 mod held;
 mod inbox;
 mod indexes;
+mod joint;
 mod listen;
 mod load;
 mod notice;

@@ -108,9 +108,9 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             &load::HELD_TASKS,
             "1, ARRAY[$HELD::uuid], ARRAY[$CLAIM::uuid]",
         ),
-        ("share", &claims::SHARE, ASSUMED),
-        ("lock", &claims::LOCK, ASSUMED),
-        ("close", &claims::CLOSE, ASSUMED),
+        ("share", &claims::SHARE.sql, ASSUMED),
+        ("lock", &claims::LOCK.sql, ASSUMED),
+        ("close", &claims::CLOSE.sql, ASSUMED),
         ("spent", &claims::CLOSE_SPENT, "1, ARRAY[$CLAIM::uuid]"),
         ("prolong", &claims::PROLONG, "1, ARRAY[$CLAIM::uuid], now()"),
         (

@@ -20,6 +20,7 @@ use crate::codec::{column, unsigned};
 use crate::config::Config;
 use crate::connect::{connect, unreachable};
 use crate::error::{Answer, Fault};
+use crate::joint::{self, messages};
 use crate::server::{self, Server};
 use crate::spawn::spawn;
 
@@ -37,7 +38,8 @@ pub(crate) struct Session {
     client: Client,
     /// Ends the connection at once.
     give_up: Option<oneshot::Sender<()>>,
-    statements: HashMap<&'static str, Statement>,
+    /// By the texts of what each consists of.
+    statements: HashMap<Vec<&'static str>, Statement>,
     /// The schema as it is written in statements.
     schema: Arc<str>,
     prepare: bool,
@@ -253,18 +255,23 @@ impl Session {
     }
 
     async fn run_now(&mut self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
+        let parts: Vec<&[Call]> = calls
+            .chunk_by(|one, next| one.rows.is_none() && next.rows.is_none())
+            .collect();
         if self.prepare {
-            for call in calls {
-                if let Err(fault) = self.prepare(call.sql).await {
-                    if calls.iter().any(Call::ends) {
-                        self.end(&fault).await;
+            for part in &parts {
+                for message in messages(part, true) {
+                    if let Err(fault) = self.prepare(&part[message.sent]).await {
+                        if calls.iter().any(Call::ends) {
+                            self.end(&fault).await;
+                        }
+                        return Err(fault);
                     }
-                    return Err(fault);
                 }
             }
         }
         let mut answers = Vec::new();
-        for part in calls.chunk_by(|one, next| one.rows.is_none() && next.rows.is_none()) {
+        for part in parts {
             self.commits |= part.iter().any(Call::commits);
             match self.run_part(part).await {
                 Ok(part) => answers.extend(part),
@@ -293,12 +300,10 @@ impl Session {
         match part {
             [
                 Call {
-                    sql,
-                    rows: Some(rows),
-                    ..
+                    rows: Some(rows), ..
                 },
             ] => {
-                self.copy(sql, rows.clone()).await?;
+                self.copy(part, rows.clone()).await?;
                 Ok(vec![Vec::new()])
             }
             _ => self.run_together(part).await,
@@ -308,32 +313,37 @@ impl Session {
     async fn run_together(&self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
         // With a pooler, each transaction may have another connection, and brings its settings.
         let set = (!self.prepare).then(|| self.set_local());
+        let set = set.as_ref().map(std::slice::from_ref);
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
-        for call in calls {
-            sent.push(self.send(call).boxed());
-            asked.push(Some(call));
-            if let Some(set) = set.as_ref().filter(|_| call.begins()) {
+        for message in messages(calls, self.prepare) {
+            sent.push(self.send(&calls[message.sent.clone()]).boxed());
+            let begins = calls[message.calls.clone()].iter().any(Call::begins);
+            asked.push(Some(message));
+            if let Some(set) = set.filter(|_| begins) {
                 sent.push(self.send(set).boxed());
                 asked.push(None);
             }
         }
         let (mut answers, mut committed) = (Vec::new(), false);
-        for (rows, call) in in_order(sent.into_iter()).await.into_iter().zip(asked) {
+        answers.resize_with(calls.len(), Vec::new);
+        for (rows, message) in in_order(sent.into_iter()).await.into_iter().zip(asked) {
             // What was committed stays so, whatever becomes of the rest.
             let rows = match committed {
                 true => rows.unwrap_or_default(),
                 false => rows?,
             };
-            committed |= call.is_some_and(Call::commits);
-            answers.extend(call.map(|_| rows));
+            if let Some(message) = message {
+                committed |= calls[message.calls].iter().any(Call::commits);
+                answers[message.sent.end - 1] = rows;
+            }
         }
         Ok(answers)
     }
 
     /// Copies rows. What was sent before has succeeded: where a copy cannot even begin, the server
     /// answers twice, and the connection is of no more use.
-    async fn copy(&mut self, sql: &'static Sql, rows: Bytes) -> Answer<()> {
-        let statement = self.prepare(sql).await?;
+    async fn copy(&mut self, call: &[Call], rows: Bytes) -> Answer<()> {
+        let statement = self.prepare(call).await?;
         self.astray = true;
         let mut sink = pin!(self.client.copy_in(&statement).await?);
         self.astray = false;
@@ -347,35 +357,37 @@ impl Session {
         Call::new(&SET, params![names, values, true])
     }
 
-    async fn prepare(&mut self, sql: &'static Sql) -> Answer<Statement> {
-        if let Some(statement) = self.statements.get(sql.text) {
+    /// Prepares the statement that calls become together.
+    async fn prepare(&mut self, calls: &[Call]) -> Answer<Statement> {
+        let texts: Vec<_> = calls.iter().map(|call| call.sql.text).collect();
+        if let Some(statement) = self.statements.get(&texts) {
             return Ok(statement.clone());
         }
-        let text = self.text(sql);
-        let statement = self.client.prepare_typed(&text, sql.types).await?;
-        self.statements.insert(sql.text, statement.clone());
+        let (text, types) = (self.text(calls), joint::types(calls));
+        let statement = self.client.prepare_typed(&text, &types).await?;
+        self.statements.insert(texts, statement.clone());
         Ok(statement)
     }
 
-    async fn send(&self, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let params = call
-            .params
-            .iter()
-            .map(|param| param.as_ref() as &(dyn ToSql + Sync));
-        match self.statements.get(call.sql.text) {
+    /// Sends calls as one statement.
+    async fn send(&self, calls: &[Call]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let params = calls.iter().flat_map(|call| &call.params);
+        let params = params.map(|param| param.as_ref() as &(dyn ToSql + Sync));
+        let texts: Vec<_> = calls.iter().map(|call| call.sql.text).collect();
+        match self.statements.get(&texts) {
             Some(statement) => {
                 let params: Vec<_> = params.collect();
                 self.client.query(statement, &params).await
             }
             None => {
-                let typed: Vec<_> = params.zip(call.sql.types.iter().cloned()).collect();
-                self.client.query_typed(&self.text(call.sql), &typed).await
+                let typed: Vec<_> = params.zip(joint::types(calls)).collect();
+                self.client.query_typed(&self.text(calls), &typed).await
             }
         }
     }
 
-    fn text(&self, sql: &Sql) -> String {
-        with_schema(sql.text, &self.schema)
+    fn text(&self, calls: &[Call]) -> String {
+        with_schema(&joint::text(calls), &self.schema)
     }
 
     /// Ends a transaction without effect, as far as that is needed.
@@ -449,6 +461,8 @@ fn settings(config: &Config) -> Settings {
         set("idle_in_transaction_session_timeout", "5000"),
         // The server's word counts: whether it happened is known then.
         limit("statement_timeout", config.call_timeout * 9 / 10),
+        // A statement that is a transaction by itself is like any other.
+        set("default_transaction_isolation", "read committed"),
         set("jit", "off"),
         set("enable_seqscan", "off"),
         set("enable_hashjoin", "off"),

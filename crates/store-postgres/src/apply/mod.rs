@@ -21,7 +21,7 @@ use self::specs::{DELETE_SPECS, insert_specs};
 use self::tasks::{
     DELETE_DONE, DELETE_LIVE, DELETE_PLACES, Done, Live, Places, RENEW, UPDATE_LIVE,
 };
-use crate::call::{Call, Param, Sql, params};
+use crate::call::{Call, Param, Part, params, part};
 use crate::claims::{PROLONG, TAKE_OUT, TAKE_OUT_REMOVED};
 use crate::codec::{At, Id, Place, lane_number, signed, status_code};
 use crate::error::Answer;
@@ -29,16 +29,16 @@ use crate::held::Written;
 use crate::indexes::Known;
 use crate::notice::earlier;
 
-static COUNT: Sql = Sql {
-    text: "INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($2, $3, $4, $5)",
-    types: &[
+static COUNT: Part = part!(
+    "INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($2, $3, $4, $5)",
+    &[
         Type::INT4,
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
         Type::INT2_ARRAY,
         Type::INT8_ARRAY,
-    ],
-};
+    ]
+);
 
 /// The statements that write what a transaction decided, in an order in which rows make way for
 /// others with the same key.
@@ -208,7 +208,7 @@ impl Apply {
             calls.push(Call::new(&TAKE_OUT, params![ns, claims, tasks]));
         }
         if !self.claimed.is_empty() {
-            calls.push(Call::new(&DELETE_PLACES, params![self.claimed]));
+            calls.push(Call::part(&DELETE_PLACES, params![self.claimed]));
         }
         calls.extend(self.delete_live.call(&DELETE_LIVE));
         calls.extend(self.delete_done.call(&DELETE_DONE));
@@ -262,7 +262,7 @@ impl Counts {
     pub(crate) fn call(self, ns: i32) -> Option<Call> {
         let changed = self.by_status.values().any(|by| *by != 0);
         changed.then(|| {
-            Call::new(
+            Call::part(
                 &COUNT,
                 params![ns].into_iter().chain(self.params()).collect(),
             )

@@ -6,13 +6,13 @@ use plimsoll_core::task::{Task, TaskSpec};
 use tokio_postgres::types::Type;
 
 use super::copy::{MANY, Rows, Table, none, table};
-use crate::call::{Call, Sql, params};
+use crate::call::{Call, Part, Sql, params, part};
 use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed};
 use crate::error::Answer;
 use crate::task_row::{SpecMore, USUAL_ATTEMPTS};
 
-static INSERT_SPECS: Sql = Sql {
-    text: "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
+static INSERT_SPECS: Part = part!(
+    "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
            max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
            SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
            attempt_timeout_us, max_attempts, coalesce(queue, ($9)[1]), \
@@ -20,7 +20,7 @@ static INSERT_SPECS: Sql = Sql {
            FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
            u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
            payload, key, \"group\", owner, labels, trace, more)",
-    types: &[
+    &[
         Type::INT4,
         Type::UUID_ARRAY,
         Type::INT8_ARRAY,
@@ -38,8 +38,8 @@ static INSERT_SPECS: Sql = Sql {
         Type::JSONB_ARRAY,
         Type::TEXT_ARRAY,
         Type::BYTEA_ARRAY,
-    ],
-};
+    ]
+);
 
 static COPY_SPECS: Table = table!(
     "specs",
@@ -144,7 +144,7 @@ fn insert(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
     let queues: Vec<_> = lanes.iter().map(|lane| lane.queue.to_string()).collect();
     let kinds: Vec<_> = lanes.iter().map(|lane| lane.kind.to_string()).collect();
     let texts = |of: fn(&Row<'_>) -> Option<String>| rare(rows.iter().map(of).collect());
-    Ok(Call::new(
+    Ok(Call::part(
         &INSERT_SPECS,
         params![
             ns,

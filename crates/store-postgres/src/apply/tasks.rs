@@ -5,7 +5,7 @@ use plimsoll_core::task::Task;
 use tokio_postgres::types::Type;
 
 use super::copy::{MANY, Rows, Table, none, table};
-use crate::call::{Call, Param, Sql, params};
+use crate::call::{Call, Param, Part, Sql, params, part};
 use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed, status_code};
 use crate::error::Answer;
 use crate::task_row::{StateMore, settler};
@@ -44,8 +44,8 @@ static LIVE: [Type; 21] = common_types![
     INT8_ARRAY,
 ];
 
-static INSERT_LIVE: Sql = Sql {
-    text: "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
+static INSERT_LIVE: Part = part!(
+    "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
            fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
            progress, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
@@ -56,8 +56,8 @@ static INSERT_LIVE: Sql = Sql {
            $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
            failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
            more)",
-    types: LIVE.split_at(LIVE.len() - 1).0,
-};
+    LIVE.split_at(LIVE.len() - 1).0
+);
 
 static COPY_LIVE: Table = table!(
     "tasks",
@@ -101,11 +101,11 @@ pub(crate) static DELETE_LIVE: Sql = Sql {
 };
 
 /// Tasks that were locked when they were found there.
-pub(super) static DELETE_PLACES: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.tasks WHERE ctid = ANY($1) RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($1))",
-    types: &[Type::TID_ARRAY],
-};
+pub(super) static DELETE_PLACES: Part = part!(
+    "DELETE FROM plimsoll.tasks WHERE ctid = ANY($1) RETURNING 1",
+    expects "cardinality($1)",
+    &[Type::TID_ARRAY]
+);
 
 pub(crate) static RENEW: Sql = Sql {
     text: "UPDATE plimsoll.tasks t SET until = u.until FROM unnest($1, $2, $3) u(lane, id, until) \
@@ -113,8 +113,8 @@ pub(crate) static RENEW: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
 };
 
-static INSERT_DONE: Sql = Sql {
-    text: "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
+static INSERT_DONE: Part = part!(
+    "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
            revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
            stage, progress, result, reason, settled_by, settled_worker, more) \
            SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
@@ -126,7 +126,7 @@ static INSERT_DONE: Sql = Sql {
            $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
            attempts, failures, started_at, claimed_at, finished_at, removable_from, stage, progress, \
            result, reason, settled_by, settled_worker, more)",
-    types: &common_types![
+    &common_types![
         TIMESTAMPTZ_ARRAY,
         TIMESTAMPTZ_ARRAY,
         TEXT_ARRAY,
@@ -138,8 +138,8 @@ static INSERT_DONE: Sql = Sql {
         BYTEA_ARRAY,
         UUID,
         TEXT,
-    ],
-};
+    ]
+);
 
 static COPY_DONE: Table = table!(
     "tasks_done",
@@ -307,7 +307,7 @@ impl Live {
     /// The statement that adds them.
     pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
         if !copies || self.common.ids.len() < MANY {
-            return Ok(Call::new(&INSERT_LIVE, self.params(ns)));
+            return Ok(Call::part(&INSERT_LIVE, self.params(ns)));
         }
         let common = &self.common;
         let usual = common.is_usual()
@@ -406,7 +406,7 @@ impl Done {
     /// The statement that adds them.
     pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
         if !copies || self.common.ids.len() < MANY {
-            return Ok(Call::new(&INSERT_DONE, self.params(ns)));
+            return Ok(Call::part(&INSERT_DONE, self.params(ns)));
         }
         let common = &self.common;
         let usual = common.is_usual()

@@ -19,20 +19,11 @@ use crate::held::Written;
 use crate::notice::{News, earlier};
 use crate::session::Session;
 
-/// Appends to the history and adds to the counts. Answers the position, and the first of some
-/// revisions for the next transaction.
+/// Appends to the history. Answers the position, and the first of some revisions for the next
+/// transaction.
 static APPEND: Sql = Sql {
-    text: "WITH counted AS (INSERT INTO plimsoll.counts SELECT $1, * FROM unnest($4, $5, $6, $7)) \
-           SELECT plimsoll.append($1, $2, $3), nextval('plimsoll.revisions')",
-    types: &[
-        Type::INT4,
-        Type::TIMESTAMPTZ,
-        Type::BYTEA,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT8_ARRAY,
-    ],
+    text: "SELECT plimsoll.append($1, $2, $3), nextval('plimsoll.revisions')",
+    types: &[Type::INT4, Type::TIMESTAMPTZ, Type::BYTEA],
 };
 
 /// Receipts, with the position that this transaction has taken.
@@ -172,13 +163,11 @@ impl Writing {
         let untouched = |fault| (fault, Applied::No);
         let counts = std::mem::take(&mut self.counts);
         let mut appended = None;
-        if self.changes.is_empty() {
-            calls.extend(counts.call(self.ns));
-        } else {
+        calls.extend(counts.call(self.ns));
+        if !self.changes.is_empty() {
             let entry = encode(&self.changes).map_err(untouched)?;
-            let params = params![self.ns, At(now), entry].into_iter();
             appended = Some(calls.len());
-            calls.push(Call::new(&APPEND, params.chain(counts.params()).collect()));
+            calls.push(Call::last(&APPEND, params![self.ns, At(now), entry]));
         }
         if !self.remember.is_empty() {
             let (ids, receipts): (Vec<Id>, Vec<_>) =
