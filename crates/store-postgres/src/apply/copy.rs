@@ -9,7 +9,7 @@ use crate::error::{Answer, Fault};
 
 /// From so many rows on, `COPY` pays: it waits for the statements before it, and those after it wait
 /// for it.
-pub(super) const MANY: usize = 128;
+pub(crate) const MANY: usize = 128;
 
 /// How much room for further rows is made at once.
 const AHEAD_MAX: usize = 1 << 20;

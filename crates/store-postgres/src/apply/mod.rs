@@ -17,6 +17,7 @@ use plimsoll_core::task::{Lane, Status, Task};
 use plimsoll_core::{TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
+pub(crate) use self::copy::MANY;
 use self::specs::{DELETE_SPECS, insert_specs};
 use self::tasks::{
     DELETE_DONE, DELETE_LIVE, DELETE_PLACES, Done, Live, Places, RENEW, UPDATE_LIVE,

@@ -41,7 +41,8 @@ pub(crate) async fn attempt(
     how: How,
 ) -> Result<Done, Failed> {
     let untouched = |fault: Fault| (fault, Applied::No);
-    let (ns, now) = (about.ns, about.clock.now());
+    let now = (part.beside.as_ref()).map_or_else(|| about.clock.now(), |beside| beside.now);
+    let ns = about.ns;
     let mut begin = match part.inbox {
         None => vec![Call::from(&BEGIN)],
         Some(_) => Vec::new(),
@@ -123,6 +124,13 @@ pub(crate) async fn attempt(
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
+    if let Some(second) = part.beside.as_ref().filter(|beside| beside.is_second()) {
+        let sent = session.run(&std::mem::take(&mut calls)).await;
+        sent.map_err(untouched)?;
+        if !second.is_next().await {
+            return Err(untouched(Fault::Moved));
+        }
+    }
     // What was submitted is thought to be there since `now`.
     let late = || (about.clock.now().since(now) + about.off > LATE).then_some(now);
     done.news = writing.news();

@@ -6,6 +6,7 @@
 
 mod assumed;
 mod attempt;
+mod beside;
 mod tries;
 mod writing;
 
@@ -29,6 +30,7 @@ use crate::pool::Pool;
 use crate::stuck::Stuck;
 
 pub(crate) use attempt::attempt;
+use beside::Beside;
 pub(crate) use tries::TRIES;
 
 /// How many commits a transaction has at most: as many as there are revisions for it, less one for
@@ -65,6 +67,8 @@ pub(crate) struct Part {
     pub(crate) claim: Option<Claim>,
     /// Where the commits come from, if it is the inbox: then the transaction has begun.
     pub(crate) inbox: Option<Inbox>,
+    /// Its place, if there is another one beside it.
+    beside: Option<Beside>,
 }
 
 /// What a transaction came to.
@@ -147,15 +151,23 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         Some(part) => (part.renew, part.claim) = (last.renew, last.claim),
         None => parts.push(last),
     }
-    let alone = parts.len() == 1;
+    let mut carried = Vec::new();
+    for mut part in parts {
+        let second = beside::second_half(&mut part);
+        let asked = Asked::of(&part);
+        match second {
+            None => carried.push((asked, tries::carry_out(pool, about, part).await)),
+            Some(second) => {
+                let asked = [asked, Asked::of(&second)];
+                let done = beside::carry_out(pool, about, part, second).await;
+                carried.extend(asked.into_iter().zip(done));
+            }
+        }
+    }
+    let alone = carried.len() == 1;
     let mut places = places.into_iter();
-    for part in parts {
-        let (count, renews, claims) = (
-            part.commits.len(),
-            part.renew.is_some(),
-            part.claim.is_some(),
-        );
-        match tries::carry_out(pool, about, part).await {
+    for (asked, done) in carried {
+        match done {
             Ok(done) => {
                 news.absorb(&done.news);
                 if !done.told {
@@ -173,11 +185,12 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
                 if alone {
                     return Err(error);
                 }
-                for place in places.by_ref().take(count) {
+                for place in places.by_ref().take(asked.commits) {
                     answer.commits[place] = Err(error.clone());
                 }
-                answer.renewals = answer.renewals.or(renews.then(|| Err(error.clone())));
-                answer.claimed = answer.claimed.or(claims.then(|| Err(error.clone())));
+                let failed = |asked: bool| asked.then(|| error.clone());
+                answer.renewals = answer.renewals.or(failed(asked.renews).map(Err));
+                answer.claimed = answer.claimed.or(failed(asked.claims).map(Err));
             }
         }
     }
@@ -187,6 +200,23 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
         untold,
         look_into_inbox,
     })
+}
+
+/// What a part is asked for, and has to be answered.
+struct Asked {
+    commits: usize,
+    renews: bool,
+    claims: bool,
+}
+
+impl Asked {
+    fn of(part: &Part) -> Self {
+        Self {
+            commits: part.commits.len(),
+            renews: part.renew.is_some(),
+            claims: part.claim.is_some(),
+        }
+    }
 }
 
 /// Cuts commits into transactions that hold nobody up for long.

@@ -43,6 +43,26 @@ pub(super) async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Resu
     }
 }
 
+/// Tries a part once, while nobody else has anything to do with it.
+pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<Done, Failed> {
+    let how = How {
+        cautious: false,
+        pace: Pace::of(about, part),
+        past_locked: false,
+    };
+    let untouched = |fault| (fault, Applied::No);
+    let mut pooled = pool.session().await.map_err(untouched)?;
+    let session = pooled.session().map_err(untouched)?;
+    let tried = attempt(session, about, part, how).await;
+    if let Err((_, applied)) = &tried {
+        session.roll_back().await;
+        if *applied != Applied::No {
+            about.floors.lower_all();
+        }
+    }
+    tried
+}
+
 /// Tries a part, again as long as that is of use.
 async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Result<Done, Failed> {
     let mut how = How {
