@@ -76,6 +76,15 @@ impl Fault {
         feature || error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
     }
 
+    /// Whether trying again, with another connection, is of no use.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Moved | Self::Busy | Self::Crowded | Self::Corrupt(_) => false,
+            Self::Server(_) => !self.breaks_connection() && !self.is_stale(),
+            Self::Unreachable(_) | Self::Refused(_) => true,
+        }
+    }
+
     /// For the caller. `applied`: whether the call may have taken effect.
     pub(crate) fn into_error(self, applied: Applied) -> Error {
         let unavailable = |applied, cause| Error::Unavailable(Unavailable { applied, cause });

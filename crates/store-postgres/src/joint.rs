@@ -11,12 +11,16 @@ use tokio_postgres::types::Type;
 
 use crate::call::{Call, Part, Role};
 
+/// How a call begins that ends others.
+const SELECT: &str = "SELECT ";
+
 /// What is sent at once, and answered once: one call, or several that became one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Message {
     /// The calls that it stands for.
     pub(crate) calls: Range<usize>,
-    /// Those of them that are written in it. The rows are those of the last one.
+    /// Those of them that are written in it. The rows are those of the last one: the values that it selects come last
+    /// in them.
     pub(crate) sent: Range<usize>,
 }
 
@@ -74,18 +78,22 @@ pub(crate) fn text(calls: &[Call]) -> String {
         };
         let comma = if n > 0 { ", " } else { "" };
         with += &format!("{comma}part{n} AS ({})", renumbered(writes, before));
-        // Each is asked for, in order: so they are written in this order, after what the last call selects.
+        // Values are selected from left to right, and each asks for the rows of its part: so the parts are carried
+        // out in order, and all of them before what the last call selects. A position of the history must not be
+        // taken before there is nothing left to wait for.
         let count = format!("(SELECT count(*) FROM part{n})");
         select += &match expects {
             Some(expected) => {
                 let expected = renumbered(expected, before);
-                format!(", plimsoll.expect({count}, {expected})")
+                format!("plimsoll.expect({count}, {expected}), ")
             }
-            None => format!(", {count}"),
+            None => format!("{count}, "),
         };
         before += call.sql.types.len();
     }
-    format!("WITH {with} {}{select}", renumbered(last.sql.text, before))
+    let last = renumbered(last.sql.text, before);
+    let values = last.strip_prefix(SELECT).unwrap_or(&last);
+    format!("WITH {with} {SELECT}{select}{values}")
 }
 
 /// The types of their parameters.
@@ -190,8 +198,8 @@ mod tests {
             text(&calls("cwl")),
             "WITH part0 AS (DELETE FROM plimsoll.b WHERE c = ANY($1) RETURNING 1), \
              part1 AS (INSERT INTO plimsoll.a SELECT $2, $3 RETURNING 1) \
-             SELECT plimsoll.append($4, $5), plimsoll.expect((SELECT count(*) FROM part0), cardinality($1)), \
-             (SELECT count(*) FROM part1)"
+             SELECT plimsoll.expect((SELECT count(*) FROM part0), cardinality($1)), \
+             (SELECT count(*) FROM part1), plimsoll.append($4, $5)"
         );
         let all = [
             Type::INT4_ARRAY,

@@ -272,7 +272,8 @@ impl Session {
         }
         let mut answers = Vec::new();
         for part in parts {
-            self.commits |= part.iter().any(Call::commits);
+            // What is not even sent does not commit.
+            self.commits |= part.iter().any(Call::commits) && !self.client.is_closed();
             match self.run_part(part).await {
                 Ok(part) => answers.extend(part),
                 Err(fault) => {
@@ -457,7 +458,8 @@ fn settings(config: &Config) -> Settings {
         // Whoever is answered has it on disk. What is to happen on standbys is for others to say.
         ("synchronous_commit", None),
         limit("lock_timeout", config.lock_timeout),
-        // We never pause within a transaction: whoever does is frozen or gone, with rows locked.
+        // We do not pause within a transaction but for the one beside it: whoever does is frozen or gone, with rows
+        // locked.
         set("idle_in_transaction_session_timeout", "5000"),
         // The server's word counts: whether it happened is known then.
         limit("statement_timeout", config.call_timeout * 9 / 10),

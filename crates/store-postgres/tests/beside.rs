@@ -1,6 +1,7 @@
-//! Many new tasks of one call are written by two connections, and take effect in order all the same.
+//! What is sent together, or beside each other, takes effect in order all the same: many new tasks of one call are
+//! written by two connections, and all that a small transaction writes is one statement.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use futures::future::join;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
-use plimsoll_core::store::{Commit, Outcome, Receipt, SubmitOutcome, Tasks, Write};
+use plimsoll_core::store::{Changes, Commit, Outcome, Receipt, Start, SubmitOutcome, Tasks, Write};
 use plimsoll_core::task::{Lane, NewTask};
 use plimsoll_core::{Namespace, Result, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
@@ -26,17 +27,25 @@ struct World {
 }
 
 impl World {
-    async fn new(writers: usize) -> Self {
+    async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: fn(&mut Config)) -> Self {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
         let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
-        let config = Config {
+        let mut config = Config {
             unsafe_durability: true,
-            writers,
+            // Whoever waits for a lock does so until it is free.
+            lock_timeout: Duration::from_secs(60),
             ..Config::new(&url).expect("a URL")
         };
+        change(&mut config);
         migrate(&config).await.expect("a schema");
         let ids = Ids::random(Arc::new(SystemClock::new()));
-        let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");
+        let name = ids.task().to_string();
+        config.server.application_name(&name);
+        let namespace = Namespace::new(name).expect("a namespace");
         let postgres = Postgres::open(config.clone()).await.expect("a server");
         let store = postgres.namespace(namespace.clone()).await;
         Self {
@@ -65,12 +74,19 @@ impl World {
         found.iter().flatten().count()
     }
 
-    /// Somebody whose transaction is about to write this task.
-    async fn rival(&self, task: TaskId) -> Client {
-        let connected = self.config.server.connect(NoTls).await;
+    /// Somebody who has nothing to do with the store.
+    async fn stranger(&self) -> Client {
+        let mut server = self.config.server.clone();
+        let connected = server.application_name("stranger").connect(NoTls).await;
         let (client, connection) = connected.expect("connected");
         #[allow(clippy::disallowed_methods, reason = "it ends with the client")]
         tokio::spawn(async move { drop(connection.await) });
+        client
+    }
+
+    /// Somebody whose transaction is about to write this task.
+    async fn rival(&self, task: TaskId) -> Client {
+        let client = self.stranger().await;
         let sql = format!(
             "BEGIN; INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, queue, kind, payload) \
              SELECT ns, '{task}', 1, 1, now(), 'queue', 'kind', '' FROM plimsoll.namespaces \
@@ -80,19 +96,34 @@ impl World {
         client.batch_execute(&sql).await.expect("written");
         client
     }
+
+    /// Waits until a connection of ours is in such a state, and answers its number.
+    async fn awaits(&self, state: &str) -> i32 {
+        let (stranger, clock) = (self.stranger().await, SystemClock::new());
+        let sql =
+            format!("SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND {state}");
+        for _ in 0..1_000 {
+            let found = stranger.query(&sql, &[&self.namespace.as_str()]).await;
+            if let Some(row) = found.expect("an answer").first() {
+                return row.get(0);
+            }
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no connection is ever {state}");
+    }
 }
 
 fn outcome(receipt: &Result<Receipt>) -> SubmitOutcome {
     let receipt = receipt.as_ref().expect("a receipt");
     match &receipt.outcomes[..] {
-        [Outcome::Submitted(submitted)] => submitted.outcome.clone(),
+        [Outcome::Submitted(submitted)] => submitted.outcome,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn the_second_half_takes_effect_after_the_first() {
-    let world = World::new(4).await;
+    let world = World::new().await;
     let clock = SystemClock::new();
     for held_up in [0, TASKS / 2 - 1] {
         let tasks = world.tasks();
@@ -119,12 +150,14 @@ async fn the_second_half_takes_effect_after_the_first() {
 
 #[tokio::test]
 async fn a_first_half_is_not_held_up_by_the_second() {
-    let world = World::new(4).await;
+    let world = World::new().await;
     let tasks = world.tasks();
     let (first, second) = tasks.split_at(TASKS / 2);
     let rival = world.rival(second[7].id).await;
     let meanwhile = async {
+        let clock = SystemClock::new();
         while world.there(first).await < first.len() {
+            assert!(clock.monotonic() < Duration::from_secs(30), "held up");
             tokio::task::yield_now().await;
         }
         assert_eq!(world.there(second).await, 0);
@@ -138,7 +171,7 @@ async fn a_first_half_is_not_held_up_by_the_second() {
 /// Whatever is wrong with one task, the others are submitted, the first half before the second.
 #[tokio::test]
 async fn one_that_is_there_already_does_not_keep_the_others() {
-    let world = World::new(4).await;
+    let world = World::new().await;
     for place in [3, TASKS - 3] {
         let mut tasks = world.tasks();
         let known = tasks[place].clone();
@@ -160,7 +193,7 @@ async fn one_that_is_there_already_does_not_keep_the_others() {
 
 #[tokio::test]
 async fn one_connection_is_enough() {
-    let world = World::new(1).await;
+    let world = World::with(|config| config.writers = 1).await;
     let (one, other) = (world.tasks(), world.tasks());
     let (first, second) = join(world.submit(&one), world.submit(&other)).await;
     for receipt in first.iter().chain(&second) {
@@ -170,4 +203,66 @@ async fn one_connection_is_enough() {
         world.there(&one).await + world.there(&other).await,
         2 * TASKS
     );
+}
+
+/// The server ends the connection of the second half while that waits for the first.
+#[tokio::test]
+async fn a_second_half_that_is_lost_is_written_again() {
+    let world = World::new().await;
+    // Both connections know their statements.
+    world.submit(&world.tasks()).await;
+    let tasks = world.tasks();
+    let rival = world.rival(tasks[0].id).await;
+    let meanwhile = async {
+        let idle = "state = 'idle in transaction' AND state_change < now() - interval '100 ms'";
+        let second = world.awaits(idle).await;
+        let sql = "SELECT pg_terminate_backend($1, 5000)";
+        let killed = rival.query(sql, &[&second]).await.expect("an answer");
+        assert!(killed[0].get::<_, bool>(0));
+        rival.batch_execute("ROLLBACK").await.expect("an answer");
+    };
+    let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
+    for receipt in &receipts {
+        assert_eq!(outcome(receipt), SubmitOutcome::Created);
+    }
+    assert_eq!(world.there(&tasks).await, TASKS);
+}
+
+/// Where statements are not prepared, as behind a pooler.
+#[tokio::test]
+async fn nothing_depends_on_prepared_statements() {
+    let world = World::with(|config| (config.prepare, config.listen) = (false, false)).await;
+    let tasks = world.tasks();
+    for receipt in &world.submit(&tasks).await {
+        assert_eq!(outcome(receipt), SubmitOutcome::Created);
+    }
+    assert_eq!(world.there(&tasks).await, TASKS);
+}
+
+/// A submit that waits for a row has no place in the history yet: others are read meanwhile.
+#[tokio::test]
+async fn who_waits_for_a_row_holds_nobodys_history_back() {
+    let world = World::new().await;
+    let tasks = world.tasks();
+    let (held_up, free) = (&tasks[..1], &tasks[1..2]);
+    let rival = world.rival(held_up[0].id).await;
+    let meanwhile = async {
+        world.awaits("wait_event_type = 'Lock'").await;
+        let receipt = world.submit(free).await.remove(0).expect("a receipt");
+        let changes = Changes {
+            start: Start::Oldest,
+            interests: Vec::new(),
+            limit: 10,
+        };
+        let page = world.store.changes(changes).await.expect("a page");
+        let told: Vec<_> = page
+            .entries
+            .iter()
+            .map(|entry| Some(entry.position))
+            .collect();
+        assert_eq!(told, [receipt.position]);
+        rival.batch_execute("ROLLBACK").await.expect("an answer");
+    };
+    let (receipts, ()) = join(world.submit(held_up), meanwhile).await;
+    assert_eq!(outcome(&receipts[0]), SubmitOutcome::Created);
 }

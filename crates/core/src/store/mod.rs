@@ -55,7 +55,7 @@ use crate::wake::Listener;
 ///   task, settles alone, a claim of the next and a commit with an id answer what the first one
 ///   did. Anything else is decided anew, and a write that sets something sets it again: where
 ///   others may have written in between, give the commit an id or a guard.
-/// - A future that is dropped either has no effect or its whole effect.
+/// - A future that is dropped either has no effect or its whole effect; of many commits, each.
 /// - Time is the store's: its server's clock, or the clock it was opened with.
 /// - Nothing of another namespace is ever seen or changed.
 #[async_trait]

@@ -71,3 +71,17 @@ async fn nothing_is_written_with_an_answer_that_is_refused() {
     assert_eq!(bench.get(id).await.status, Status::Failed);
     assert_eq!(bench.store.record(&key()).await.unwrap(), None);
 }
+
+/// Nobody hints at the follow-up, and nothing else is left.
+#[tokio::test]
+async fn a_follow_up_is_worked_on_before_there_is_nothing_left() {
+    let bench = Bench::without_hints();
+    let next = bench.task("next", "follow-up");
+    bench.submit("k", "").await;
+    let gate = Gate::new();
+    gate.open(1);
+    let worker = bench.worker().state(next).state(gate).handle("k", count);
+    let worker = worker.handle("next", async || Completion::bytes("last"));
+    let summary = worker.build().unwrap().run_until_empty().await.unwrap();
+    assert_eq!(summary.completed, 2);
+}

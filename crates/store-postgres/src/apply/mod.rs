@@ -271,7 +271,7 @@ impl Counts {
     }
 
     /// Arrays of queues, kinds, statuses and numbers.
-    pub(crate) fn params(self) -> Vec<Param> {
+    fn params(self) -> Vec<Param> {
         let (mut queues, mut kinds) = (Vec::new(), Vec::new());
         let (mut statuses, mut numbers) = (Vec::new(), Vec::new());
         for ((lane, status), by) in self.by_status {

@@ -10,7 +10,7 @@ use plimsoll_core::{Result, Revision, TaskId, Timestamp};
 
 use super::assumed::{Assumed, claims_of};
 use super::writing::Writing;
-use super::{About, Done, Failed, How, Pace, Part};
+use super::{About, Done, Failed, How, Pace, Part, beside};
 use crate::call::{BEGIN, Call, Sql, params};
 use crate::claim::{self, Revised};
 use crate::claims::CLOSE_SPENT;
@@ -124,10 +124,14 @@ pub(crate) async fn attempt(
     }
     calls.extend(writing.flush().map_err(untouched)?);
     calls.extend(remember);
-    if let Some(second) = part.beside.as_ref().filter(|beside| beside.is_second()) {
+    if let Some(first) = part
+        .beside
+        .as_ref()
+        .and_then(|beside| beside.first.as_ref())
+    {
         let sent = session.run(&std::mem::take(&mut calls)).await;
         sent.map_err(untouched)?;
-        if !second.is_next().await {
+        if !beside::has_happened(first).await {
             return Err(untouched(Fault::Moved));
         }
     }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::{About, Done, Failed, Part, tries};
 use crate::apply::MANY;
+use crate::error::Fault;
 use crate::pool::Pool;
 
 /// The place of a transaction beside another one.
@@ -22,24 +23,18 @@ use crate::pool::Pool;
 pub(crate) struct Beside {
     /// When both are said to happen: which tasks are first in line does not depend on who was faster.
     pub(super) now: Timestamp,
-    /// Of the second one: whether the first has happened, as soon as that is known.
-    first: Option<watch::Receiver<Option<bool>>>,
+    /// Of the second one: the end of the first.
+    pub(super) first: Option<End>,
 }
 
-impl Beside {
-    /// Whether it is one that waits for another.
-    pub(super) fn is_second(&self) -> bool {
-        self.first.is_some()
-    }
+/// Whether a transaction has happened, as soon as that is known.
+type End = watch::Receiver<Option<bool>>;
 
-    /// Waits for the end of the first one. Answers whether it has happened.
-    pub(super) async fn is_next(&self) -> bool {
-        let Some(mut first) = self.first.clone() else {
-            return true;
-        };
-        let known = first.wait_for(Option::is_some).await;
-        known.is_ok_and(|happened| *happened == Some(true))
-    }
+/// Waits for the end of a transaction. Answers whether it has happened.
+pub(super) async fn has_happened(end: &End) -> bool {
+    let mut end = end.clone();
+    let known = end.wait_for(Option::is_some).await;
+    known.is_ok_and(|happened| *happened == Some(true))
 }
 
 /// The task that a commit submits, if that is all it does, and it has nothing to do with others.
@@ -67,7 +62,8 @@ pub(super) fn second_half(part: &mut Part) -> Option<Part> {
     })
 }
 
-/// Carries out two parts beside each other. What does not succeed at once is carried out one after the other.
+/// Carries out two parts beside each other. What has to be tried again is carried out one after the other; if nothing
+/// is known of the first, the second does not happen.
 pub(super) async fn carry_out(
     pool: &Pool,
     about: About<'_>,
@@ -85,13 +81,18 @@ pub(super) async fn carry_out(
     };
     let (one, two) = join(one, tries::once(pool, about, &second)).await;
     (first.beside, second.beside) = (None, None);
-    [
-        again(pool, about, first, one).await,
-        again(pool, about, second, two).await,
-    ]
+    let one = again(pool, about, first, one).await;
+    let two = match (&one, two) {
+        (Err(_), Err(_)) => {
+            let why = "not tried: those before it in the same call failed";
+            Err((Fault::Unreachable(why.into()), Applied::No))
+        }
+        (_, two) => again(pool, about, second, two).await,
+    };
+    [one, two]
 }
 
-/// Carries out what has not happened.
+/// Carries out what has not happened, if that is of use.
 async fn again(
     pool: &Pool,
     about: About<'_>,
@@ -99,7 +100,7 @@ async fn again(
     tried: Result<Done, Failed>,
 ) -> Result<Done, Failed> {
     match tried {
-        Err((_, Applied::No)) => tries::carry_out(pool, about, part).await,
+        Err((fault, Applied::No)) if !fault.is_final() => tries::carry_out(pool, about, part).await,
         tried => tried,
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Resu
     }
 }
 
-/// Tries a part once, while nobody else has anything to do with it.
+/// Tries a part once. What it came to may be that it has to be [carried out](carry_out) once more.
 pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<Done, Failed> {
     let how = How {
         cautious: false,

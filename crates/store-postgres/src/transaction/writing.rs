@@ -195,8 +195,12 @@ impl Writing {
         let unknown = |fault| (fault, Applied::Unknown);
         let row = answers.get(place).and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unknown(Fault::Corrupt("no position".into())))?;
-        let number = |place| column(row, place).and_then(unsigned).map_err(unknown);
+        // What other parts of the statement have to say comes before.
+        let number = |from_end| {
+            let place = row.len().saturating_sub(from_end);
+            column(row, place).and_then(unsigned).map_err(unknown)
+        };
         session.keep_revisions(number(1)?);
-        Ok((Some(Position::new(number(0)?)), told))
+        Ok((Some(Position::new(number(2)?)), told))
     }
 }
