@@ -94,12 +94,17 @@ fn words(pass: &Pass) -> String {
         (pass.groups, "groups tallied"),
         (pass.offline, "workers offline"),
         (pass.archived, "archived"),
+        (pass.jobs, "jobs deleted"),
+        (pass.states, "states removed"),
         (removed.tasks, "tasks removed"),
         (removed.groups, "groups removed"),
         (removed.entries, "entries of the history removed"),
         (removed.lines, "lines of logs removed"),
         (removed.remembered, "remembered answers removed"),
-        (pass.troubles.len() as u64, "could not be done"),
+        (
+            pass.troubles.len() as u64 + pass.untold,
+            "could not be done",
+        ),
     ];
     let told = counts.iter().filter(|(count, _)| *count > 0);
     let told = told.map(|(count, what)| format!("{} {what}", grouped(*count)));
@@ -121,8 +126,11 @@ struct WirePass<'a> {
     groups: u64,
     offline: u64,
     archived: u64,
+    jobs: u64,
+    states: u64,
     removed: Removed,
     troubles: Vec<WireTrouble<'a>>,
+    untold: u64,
     more: bool,
 }
 
@@ -155,6 +163,8 @@ impl<'a> WirePass<'a> {
             groups: pass.groups,
             offline: pass.offline,
             archived: pass.archived,
+            jobs: pass.jobs,
+            states: pass.states,
             removed: Removed {
                 tasks: pass.removed.tasks,
                 groups: pass.removed.groups,
@@ -163,6 +173,7 @@ impl<'a> WirePass<'a> {
                 remembered: pass.removed.remembered,
             },
             troubles: pass.troubles.iter().map(WireTrouble::from).collect(),
+            untold: pass.untold,
             more: pass.more,
         }
     }

@@ -31,6 +31,24 @@ fn one_sweep_does_what_is_due_and_says_so() {
 }
 
 #[test]
+fn states_of_a_job_that_was_marked_as_deleted_are_removed_and_told() {
+    let world = World::new();
+    world.act(async |engine| {
+        let manager = engine.jobs().join("import", 0, 1).await?;
+        for tag in ["ingest", "index"] {
+            let state = plimsoll::jobs::NewState::new(tag, 40)?;
+            manager.set_state(state).await?;
+        }
+        manager.mark_job_deleted().await
+    });
+    let swept = world.run(&["sweep", "--once"]).ended(0);
+    assert!(swept.line().ends_with("  2 states removed"), "{swept:?}");
+    let again = world.run(&["sweep", "--once", "--json"]).ended(0).object();
+    let fields = ["jobs", "states", "untold"].map(|name| again[name].as_u64());
+    assert_eq!(fields, [Some(0); 3], "{again}");
+}
+
+#[test]
 fn a_sweeper_tells_what_each_pass_did_until_it_is_told_to_end() {
     let world = World::new();
     abandoned(&world);
