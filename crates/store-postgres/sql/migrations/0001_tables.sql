@@ -109,7 +109,7 @@ CREATE TABLE plimsoll.tasks_done (
     id             uuid NOT NULL,
     ns             integer NOT NULL,
     status         smallint NOT NULL CHECK (status BETWEEN 3 AND 5),
-    priority       smallint NOT NULL,
+    priority       smallint NOT NULL CHECK (priority BETWEEN 0 AND 10),
     runnable_at    timestamptz, -- NULL: created_at of its spec
     modified_at    timestamptz, -- NULL: finished_at
     revision       bigint NOT NULL,
@@ -176,7 +176,7 @@ CREATE TABLE plimsoll.logs (
     task     uuid NOT NULL,
     seq      bigint GENERATED ALWAYS AS IDENTITY, -- grows, and is never used again
     id       uuid NOT NULL,
-    level    smallint NOT NULL,
+    level    smallint NOT NULL CHECK (level BETWEEN 0 AND 3),
     fence    bigint NOT NULL,
     at       timestamptz NOT NULL,
     stage    text COLLATE "C",
@@ -348,6 +348,12 @@ $$;
 CREATE TRIGGER tasks_never_fall BEFORE UPDATE ON plimsoll.tasks FOR EACH ROW
     WHEN (coalesce(NEW.fence, 0) < OLD.fence OR NEW.revision < OLD.revision
         OR coalesce(NEW.attempts, 0) < OLD.attempts)
+    EXECUTE FUNCTION plimsoll.refuse_to_fall();
+
+-- Fences and revisions of what has no row are here: they stay as they are, and a claim that is closed stays so.
+CREATE TRIGGER claims_never_fall BEFORE UPDATE ON plimsoll.claims FOR EACH ROW
+    WHEN (NEW.revision <> OLD.revision OR NEW.fences IS DISTINCT FROM OLD.fences
+        OR NEW.incarnation <> OLD.incarnation OR (OLD.until IS NULL AND NEW.until IS NOT NULL))
     EXECUTE FUNCTION plimsoll.refuse_to_fall();
 
 CREATE TRIGGER records_never_fall BEFORE UPDATE ON plimsoll.records FOR EACH ROW

@@ -86,6 +86,7 @@ async fn what_breaks_an_invariant_is_refused() {
         "'started_at', finished_at + interval '1 second'",
         "'status', 2",
         "'status', 6",
+        "'priority', 11",
         "'attempts', 2",
     ] {
         let sql = copy.replace('%', change);
@@ -107,5 +108,56 @@ async fn what_breaks_an_invariant_is_refused() {
     place.run(&copy.replace('%', "'status', 4")).await;
     let again = "'id', gen_random_uuid(), 'attempts', 2, 'fence', 2";
     place.run(&COPY.replace('%', again)).await;
+    place.drop().await;
+}
+
+/// What was claimed for the first time has no row of its own: its fence, revision and holder are those of the claim.
+#[tokio::test]
+async fn a_claim_stays_what_it_is() {
+    let place = filled("test_claims").await;
+    let engine = place.engine().await;
+    let tasks = engine.tasks();
+    let worker = tasks.worker("w2").unwrap();
+    let (lane, lease) = (Lane::new("media", "clip").unwrap(), Duration::from_secs(60));
+    let held = tasks.claim_next([lane], 1, &worker, lease).await.unwrap();
+    assert_eq!(held.len(), 1);
+    for change in [
+        "revision = revision - 1",
+        "revision = revision + 1",
+        "fences = '{0}'",
+        "incarnation = gen_random_uuid()",
+    ] {
+        let sql = format!("UPDATE claims SET {change} WHERE until IS NOT NULL");
+        assert_eq!(
+            place.refusal(&sql).await,
+            SqlState::CHECK_VIOLATION,
+            "{sql}"
+        );
+    }
+    place
+        .run("UPDATE claims SET until = until + interval '1 minute' WHERE until IS NOT NULL")
+        .await;
+    place.run("UPDATE claims SET until = NULL").await;
+    let open = "UPDATE claims SET until = now()";
+    assert_eq!(place.refusal(open).await, SqlState::CHECK_VIOLATION);
+    place.drop().await;
+}
+
+#[tokio::test]
+async fn a_line_of_a_log_has_a_known_level() {
+    let place = filled("test_levels").await;
+    let line = |level: i16| {
+        format!(
+            "INSERT INTO logs (ns, task, id, level, fence, at, message) \
+             VALUES (1, gen_random_uuid(), gen_random_uuid(), {level}, 1, now(), 'x')"
+        )
+    };
+    for level in [-1, 4] {
+        let refusal = place.refusal(&line(level)).await;
+        assert_eq!(refusal, SqlState::CHECK_VIOLATION, "{level}");
+    }
+    for level in 0..4 {
+        place.run(&line(level)).await;
+    }
     place.drop().await;
 }

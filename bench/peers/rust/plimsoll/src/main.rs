@@ -39,7 +39,7 @@ impl Peer for Ours {
     fn settings(&self) -> Value {
         json!({
             "submit": "submit; bulk by submit_all",
-            "work": format!("{CONCURRENCY} handlers at the same time, else the defaults; tasks, keys and history kept"),
+            "work": format!("{CONCURRENCY} handlers at the same time, else the defaults; tasks and history kept, no keys"),
         })
     }
 
