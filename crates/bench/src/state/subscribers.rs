@@ -22,7 +22,16 @@ pub(super) struct Subscribers {
     subscribers: u64,
     scopes: Scopes,
     taking: Taking,
+    through: Through,
     rounds: u64,
+}
+
+/// What they subscribe through.
+#[derive(Clone, Copy, Debug)]
+enum Through {
+    Monitor,
+    /// The first of those who write.
+    Manager,
 }
 
 /// How they take what they are told.
@@ -44,21 +53,26 @@ enum Scopes {
 const ROUNDS: u64 = 5;
 
 pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
-    let taking = |managers, depth, part: u64, subscribers, scopes, taking| {
-        Act::Subscribers(Subscribers {
-            writers: Writers::new(managers, depth, scale.tasks / part / ROUNDS),
-            subscribers,
-            scopes,
-            taking,
-            rounds: ROUNDS,
-        })
+    let taking = |managers, depth, part: u64, subscribers, scopes, taking| Subscribers {
+        writers: Writers::new(managers, depth, scale.tasks / part / ROUNDS),
+        subscribers,
+        scopes,
+        taking,
+        through: Through::Monitor,
+        rounds: ROUNDS,
     };
     let kind = |managers, depth, part, subscribers, scopes| {
-        taking(managers, depth, part, subscribers, scopes, Taking::Batches)
+        let taking = taking(managers, depth, part, subscribers, scopes, Taking::Batches);
+        Act::Subscribers(taking)
     };
     let each = |managers, depth, part, scopes| {
-        taking(managers, depth, part, 1_000, scopes, Taking::Events)
+        let taking = taking(managers, depth, part, 1_000, scopes, Taking::Events);
+        Act::Subscribers(taking)
     };
+    let manager = Act::Subscribers(Subscribers {
+        through: Through::Manager,
+        ..taking(8, 1, 2, 1_000, Scopes::All, Taking::Events)
+    });
     vec![
         OfState::new(
             "subscribers-1",
@@ -74,6 +88,11 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             "subscribers-all-each",
             "the same, who take one event after the other instead of batches",
             each(8, 1, 2, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-all-manager",
+            "likewise one event after the other, through a manager of the job",
+            manager,
         ),
         OfState::new(
             "subscribers-mix",
@@ -176,7 +195,10 @@ impl Subscribers {
             let scope = self.scope(number)?;
             let expected = self.expected(&scope);
             let options = SubscribeOptions::default();
-            let mut subscription = monitor.subscribe(scope, options).await?;
+            let mut subscription = match (self.through, managers) {
+                (Through::Manager, [manager, ..]) => manager.subscribe(scope, options).await?,
+                _ => monitor.subscribe(scope, options).await?,
+            };
             replay(&mut subscription).await?;
             subscriptions.push(take(subscription, self.taking, expected));
         }

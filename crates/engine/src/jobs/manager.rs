@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Commit, Merge, Write};
 use plimsoll_core::{Error, Name, Result};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::coded::status_of;
 use super::contest::Contest;
 use super::info::{self, Life, Phase};
 use super::join::Joined;
+use super::over::Over;
 use super::read::view::View;
 use super::stored::Keys;
 use super::write::draft::Draft;
@@ -81,7 +82,7 @@ pub(crate) struct Inner {
     pub(crate) idle: Notify,
     view: Arc<View>,
     /// Its subscriptions and barriers are over.
-    pub(crate) over: Arc<watch::Sender<bool>>,
+    pub(crate) over: Arc<Over>,
 }
 
 impl Manager {
@@ -90,7 +91,7 @@ impl Manager {
         let view = View::new(jobs.engine.clone(), keys.clone(), Some(joined.life.clone()));
         Self(Arc::new(Inner {
             view: Arc::new(view),
-            over: Arc::new(watch::Sender::new(false)),
+            over: Arc::new(Over::not_yet()),
             idle: Notify::new(),
             jobs,
             keys,

@@ -28,6 +28,7 @@ mod join;
 mod look;
 mod manager;
 mod monitor;
+mod over;
 mod read;
 mod retire;
 mod state;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use plimsoll_core::error::{Applied, Conflict, Unavailable};
 use plimsoll_core::{Error, Name, Result};
-use tokio::sync::watch;
 
 use super::aggregate::Verdict;
 use super::cache::Inner;
 use super::view::View;
+use crate::jobs::over::Over;
 use crate::jobs::{Scope, State};
 
 /// Waits until every partition of a job has at least some status at a tag, all at one moment, and answers
@@ -27,7 +27,7 @@ pub struct Barrier {
     status: i32,
     within: Option<Duration>,
     /// Its manager is closed.
-    over: Option<Arc<watch::Sender<bool>>>,
+    over: Option<Arc<Over>>,
 }
 
 impl Barrier {
@@ -42,7 +42,7 @@ impl Barrier {
     }
 
     /// Ends as soon as this says so.
-    pub(crate) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
+    pub(crate) fn until(mut self, over: Arc<Over>) -> Self {
         self.over = Some(over);
         self
     }
@@ -66,8 +66,7 @@ impl Barrier {
         };
         let over = async {
             match &self.over {
-                // It is in here, so that it cannot be gone.
-                Some(over) => drop(over.subscribe().wait_for(|over| *over).await),
+                Some(over) => over.wait().await,
                 None => std::future::pending().await,
             }
         };

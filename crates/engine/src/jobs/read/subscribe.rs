@@ -14,7 +14,6 @@ use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
 use plimsoll_core::{Error, Name, Result};
-use tokio::sync::watch;
 
 use super::batch::{StateBatch, States};
 use super::cache::Events;
@@ -22,6 +21,7 @@ use super::event::{Point, StateEvent, SubscribeOptions};
 use super::portion::{Portion, ToldState};
 use super::view::Kept;
 use crate::history::{Part, Place, Share, Taken, Told, read};
+use crate::jobs::over::Over;
 use crate::jobs::stored::Stored;
 use crate::jobs::{Scope, State};
 
@@ -54,11 +54,14 @@ pub struct Subscription {
     step: Step,
     /// It was polled, and had nothing to tell.
     waiting: bool,
-    /// Its manager is closed.
-    closed: Option<Closed>,
+    /// Of a manager: its end.
+    closing: Option<Closing>,
 }
 
-type Closed = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+struct Closing {
+    over: Arc<Over>,
+    wait: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+}
 
 enum Step {
     Replaying(Events),
@@ -99,7 +102,7 @@ impl Subscription {
             after: upto,
             step: Step::Over,
             waiting: false,
-            closed: None,
+            closing: None,
         };
         match after {
             None => subscription.begin((states, events, upto)),
@@ -120,11 +123,10 @@ impl Subscription {
     }
 
     /// Ends, without an error, as soon as this says so.
-    pub(crate) fn until(mut self, over: Arc<watch::Sender<bool>>) -> Self {
-        self.closed = Some(Box::pin(async move {
-            // It is in here, so that it cannot be gone.
-            over.subscribe().wait_for(|over| *over).await.ok();
-        }));
+    pub(crate) fn until(mut self, over: Arc<Over>) -> Self {
+        let waits = over.clone();
+        let wait = Box::pin(async move { waits.wait().await });
+        self.closing = Some(Closing { over, wait });
         self
     }
 
@@ -311,7 +313,8 @@ impl Subscription {
     /// The next state that was taken already.
     #[inline]
     fn at_hand(&mut self) -> Option<ToldState> {
-        if self.closed.is_some() || self.restarted {
+        let closed = |closing: &Closing| closing.over.is();
+        if self.restarted || self.closing.as_ref().is_some_and(closed) {
             return None;
         }
         self.left.next().and_then(|index| self.tell(index))
@@ -330,10 +333,10 @@ impl Subscription {
         ready: impl Fn(&mut Self) -> Option<T>,
     ) -> Poll<Option<Result<T>>> {
         self.waiting = false;
-        if let Some(closed) = &mut self.closed
-            && closed.poll_unpin(context).is_ready()
+        if let Some(closing) = &mut self.closing
+            && closing.wait.poll_unpin(context).is_ready()
         {
-            self.closed = None;
+            self.closing = None;
             self.abandon();
             self.step = Step::Over;
         }

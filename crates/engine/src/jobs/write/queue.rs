@@ -92,7 +92,7 @@ impl Inner {
                 let mut queue = self.queue();
                 queue.closed = true;
                 if !queue.driven {
-                    self.over.send_replace(true);
+                    self.over.end();
                     return;
                 }
             }
@@ -103,7 +103,7 @@ impl Inner {
     /// Nothing waits any more. Whoever closed it may have gone away meanwhile.
     fn idle(&self, queue: &Queue) {
         if queue.closed {
-            self.over.send_replace(true);
+            self.over.end();
         }
         self.idle.notify_waiters();
     }
