@@ -73,13 +73,13 @@ async fn take(mut events: Subscription, slow: bool) -> BTreeMap<(u32, Option<Nam
 }
 
 /// One life of the job, from its first partition to its deletion.
-async fn live(processes: &[Engine], life: u64) -> Result<()> {
+async fn live(processes: &[Engine], life: u64, subscribers: usize) -> Result<()> {
     let jobs: Vec<_> = processes.iter().map(Engine::jobs).collect();
     let first = jobs[0].join(JOB, 0, PARTITIONS).await?;
     let mut takers = Vec::new();
-    for n in 0..8 {
+    for n in 0..subscribers {
         let monitor = jobs[n % jobs.len()].monitor(JOB).await?;
-        let scope = match n / 2 {
+        let scope = match n / 2 % 4 {
             0 => Scope::all(),
             1 => Scope::all().partition(1),
             2 => Scope::all().tag("odd")?,
@@ -120,10 +120,10 @@ async fn live(processes: &[Engine], life: u64) -> Result<()> {
     Ok(())
 }
 
-async fn lives(stores: Vec<Arc<dyn Store>>) -> Result<()> {
+async fn lives(stores: Vec<Arc<dyn Store>>, subscribers: usize) -> Result<()> {
     let processes: Vec<_> = stores.into_iter().map(Engine::new).collect();
     for life in 1..=2 {
-        live(&processes, life).await?;
+        live(&processes, life, subscribers).await?;
     }
     Ok(())
 }
@@ -132,7 +132,15 @@ async fn lives(stores: Vec<Arc<dyn Store>>) -> Result<()> {
 async fn nothing_is_lost_or_told_twice_in_memory() -> Result<()> {
     let memory = Memory::new();
     let open = || -> Arc<dyn Store> { Arc::new(memory.open(Namespace::new("test").unwrap())) };
-    lives((0..3).map(|_| open()).collect()).await
+    lives((0..3).map(|_| open()).collect(), 8).await
+}
+
+/// Of more than a hundred in each process, a few at a time are woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nor_where_many_are_woken_in_turns() -> Result<()> {
+    let memory = Memory::new();
+    let open = || -> Arc<dyn Store> { Arc::new(memory.open(Namespace::new("test").unwrap())) };
+    lives((0..3).map(|_| open()).collect(), 480).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -143,5 +151,5 @@ async fn nor_between_processes_that_share_a_file() -> Result<()> {
         let sqlite = Sqlite::open(Config::new(folder.path().join("jobs.db")))?;
         stores.push(Arc::new(sqlite.namespace(Namespace::new("test")?).await?));
     }
-    lives(stores).await
+    lives(stores, 8).await
 }
