@@ -121,29 +121,36 @@ fn outcome(receipt: &Result<Receipt>) -> SubmitOutcome {
     }
 }
 
+/// Everything was created, in order. Answers by how many transactions.
+fn created(receipts: &[Result<Receipt>]) -> usize {
+    let mut positions = BTreeSet::new();
+    let mut last = None;
+    for receipt in receipts {
+        assert_eq!(outcome(receipt), SubmitOutcome::Created);
+        let position = receipt.as_ref().expect("a receipt").position;
+        assert!(position >= last, "{position:?} after {last:?}");
+        last = position;
+        positions.extend(position);
+    }
+    positions.len()
+}
+
+/// What a connection does that has written the second half, and waits for the first.
+const WAITS: &str = "state = 'idle in transaction' AND state_change < now() - interval '100 ms'";
+
 #[tokio::test]
 async fn the_second_half_takes_effect_after_the_first() {
     let world = World::new().await;
-    let clock = SystemClock::new();
     for held_up in [0, TASKS / 2 - 1] {
         let tasks = world.tasks();
         let rival = world.rival(tasks[held_up].id).await;
         let meanwhile = async {
-            clock.sleep(Duration::from_millis(300)).await;
+            world.awaits(WAITS).await;
             assert_eq!(world.there(&tasks).await, 0, "the first half is held up");
             rival.batch_execute("ROLLBACK").await.expect("an answer");
         };
         let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
-        let mut positions = BTreeSet::new();
-        let mut last = None;
-        for receipt in &receipts {
-            assert_eq!(outcome(receipt), SubmitOutcome::Created);
-            let position = receipt.as_ref().expect("a receipt").position;
-            assert!(position >= last, "{position:?} after {last:?}");
-            last = position;
-            positions.extend(position);
-        }
-        assert_eq!(positions.len(), 2, "two transactions");
+        assert_eq!(created(&receipts), 2, "two transactions");
         assert_eq!(world.there(&tasks).await, TASKS);
     }
 }
@@ -180,13 +187,7 @@ async fn one_that_is_there_already_does_not_keep_the_others() {
         let mut receipts = world.submit(&tasks).await;
         let refused = receipts.remove(place);
         assert_eq!(refused.expect_err("another task").code(), "id_taken");
-        let mut last = None;
-        for receipt in &receipts {
-            assert_eq!(outcome(receipt), SubmitOutcome::Created);
-            let position = receipt.as_ref().expect("a receipt").position;
-            assert!(position >= last, "{position:?} after {last:?}");
-            last = position;
-        }
+        created(&receipts);
         assert_eq!(world.there(&tasks).await, TASKS);
     }
 }
@@ -196,9 +197,7 @@ async fn one_connection_is_enough() {
     let world = World::with(|config| config.writers = 1).await;
     let (one, other) = (world.tasks(), world.tasks());
     let (first, second) = join(world.submit(&one), world.submit(&other)).await;
-    for receipt in first.iter().chain(&second) {
-        assert_eq!(outcome(receipt), SubmitOutcome::Created);
-    }
+    assert_eq!((created(&first), created(&second)), (2, 2));
     assert_eq!(
         world.there(&one).await + world.there(&other).await,
         2 * TASKS
@@ -214,15 +213,32 @@ async fn a_second_half_that_is_lost_is_written_again() {
     let tasks = world.tasks();
     let rival = world.rival(tasks[0].id).await;
     let meanwhile = async {
-        let idle = "state = 'idle in transaction' AND state_change < now() - interval '100 ms'";
-        let second = world.awaits(idle).await;
+        let second = world.awaits(WAITS).await;
         let sql = "SELECT pg_terminate_backend($1, 5000)";
         let killed = rival.query(sql, &[&second]).await.expect("an answer");
         assert!(killed[0].get::<_, bool>(0));
         rival.batch_execute("ROLLBACK").await.expect("an answer");
     };
     let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
-    for receipt in &receipts {
+    assert_eq!(created(&receipts), 2);
+    assert_eq!(world.there(&tasks).await, TASKS);
+}
+
+/// As if the process had died when the first half had happened and the second had not.
+#[tokio::test]
+async fn a_call_that_ends_between_its_halves_is_safe_to_repeat() {
+    let world = World::new().await;
+    let tasks = world.tasks();
+    let (first, second) = tasks.split_at(TASKS / 2);
+    let rival = world.rival(second[7].id).await;
+    let half = async { while world.there(first).await < first.len() {} };
+    tokio::select! {
+        receipts = world.submit(&tasks) => panic!("{receipts:?}"),
+        () = half => {}
+    }
+    assert_eq!(world.there(second).await, 0);
+    rival.batch_execute("ROLLBACK").await.expect("an answer");
+    for receipt in &world.submit(&tasks).await {
         assert_eq!(outcome(receipt), SubmitOutcome::Created);
     }
     assert_eq!(world.there(&tasks).await, TASKS);
@@ -233,9 +249,7 @@ async fn a_second_half_that_is_lost_is_written_again() {
 async fn nothing_depends_on_prepared_statements() {
     let world = World::with(|config| (config.prepare, config.listen) = (false, false)).await;
     let tasks = world.tasks();
-    for receipt in &world.submit(&tasks).await {
-        assert_eq!(outcome(receipt), SubmitOutcome::Created);
-    }
+    assert_eq!(created(&world.submit(&tasks).await), 2);
     assert_eq!(world.there(&tasks).await, TASKS);
 }
 
