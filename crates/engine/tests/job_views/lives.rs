@@ -344,6 +344,24 @@ async fn closing_a_manager_ends_its_barriers_and_everything_else() {
     assert_eq!(manager.mark_job_deleted().await, Err(Error::Closed));
 }
 
+/// Also of what it has taken already.
+#[tokio::test]
+async fn closing_a_manager_ends_its_subscriptions_at_once() {
+    let world = World::with(1).await;
+    let manager = world.process().engine.jobs().join(JOB, 0, 1).await.unwrap();
+    for name in ["a", "b", "c"] {
+        manager
+            .set_state(NewState::new(name, 1).unwrap())
+            .await
+            .unwrap();
+    }
+    let options = SubscribeOptions::default();
+    let mut all = manager.subscribe(Scope::all(), options).await.unwrap();
+    assert!(matches!(all.next().await, Some(Ok(StateEvent::State(_)))));
+    manager.close().await;
+    assert_eq!(all.next().await, None);
+}
+
 #[tokio::test]
 async fn closing_goes_on_when_whoever_closes_goes_away() {
     let world = World::with(1).await;
