@@ -354,9 +354,7 @@ impl Follower for Cache {
     }
 
     fn rest(&self) -> Duration {
-        let now = self.engine.clock().monotonic();
-        let resting = self.wakes().resting;
-        resting.map_or(Duration::ZERO, |until| until.saturating_sub(now))
+        self.rest_now()
     }
 
     fn begins(&self, after: Position) {
@@ -401,6 +399,7 @@ impl Follower for Cache {
         // Whoever reads or writes does not wait until all are woken.
         drop(guard);
         self.changed.notify_waiters();
+        self.count_told(entries.iter().map(|entry| entry.changes.len()).sum());
         self.wake();
     }
 

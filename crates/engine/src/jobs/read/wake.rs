@@ -5,6 +5,9 @@
 //! of at once. Where more is written than that, there is a rest after many were woken, and whatever is told until
 //! it ends is told to all of them together. The history is not even read for them as long.
 //!
+//! Where much is written at once, who wrote it has just been answered and makes the next writes: the history is read a
+//! moment later, when the store is busy with these.
+//!
 //! Many are woken a few at a time, and others have their turn in between: who writes would otherwise wait for all
 //! of them with each step of a write.
 
@@ -33,12 +36,31 @@ const REST_MAX: Duration = Duration::from_millis(10);
 /// Then they rest at most so many times as long as it takes to wake them.
 const TIMES_MAX: u32 = 5;
 
+/// So many changes at once are much.
+const MUCH: usize = 128;
+/// The moment after that. Timers are not much finer.
+const MOMENT: Duration = Duration::from_micros(1_500);
+
 /// When subscribers were woken, and may be again.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     debt: Debt,
     /// Nobody else is woken until this time, and until all of those who were to be have been.
-    pub(super) resting: Option<Duration>,
+    resting: Option<Duration>,
+    /// How many changes were told at once, the last time that there were any.
+    told: usize,
+}
+
+impl Wakes {
+    /// How long the history need not be read, now that it is hinted at.
+    fn rest(&self, now: Duration) -> Duration {
+        let moment = match self.told >= MUCH {
+            true => MOMENT,
+            false => Duration::ZERO,
+        };
+        let resting = self.resting.map(|until| until.saturating_sub(now));
+        resting.unwrap_or_default().max(moment)
+    }
 }
 
 /// How much longer waking has taken than it may. Time pays it off.
@@ -91,8 +113,21 @@ fn turn(since: Duration) -> usize {
 }
 
 impl Cache {
-    pub(super) fn wakes(&self) -> MutexGuard<'_, Wakes> {
+    fn wakes(&self) -> MutexGuard<'_, Wakes> {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long nobody here needs the history, now that it is hinted at.
+    pub(super) fn rest_now(&self) -> Duration {
+        let now = self.engine.clock().monotonic();
+        self.wakes().rest(now)
+    }
+
+    /// So many changes were told at once.
+    pub(super) fn count_told(&self, changes: usize) {
+        if changes > 0 {
+            self.wakes().told = changes;
+        }
     }
 
     /// Wakes the subscribers that wait for what was told: now, or as soon as the rest is over.
@@ -244,6 +279,21 @@ mod tests {
         assert!(mean > micros(3_900) && longest < micros(5_000), "{mean:?}");
         let (mean, longest) = rest(100);
         assert!(mean > micros(9_500) && longest == REST_MAX, "{mean:?}");
+    }
+
+    #[test]
+    fn who_wrote_much_goes_first() {
+        let now = Duration::from_secs(9);
+        let mut wakes = Wakes::default();
+        assert_eq!(wakes.rest(now), Duration::ZERO);
+        wakes.told = MUCH - 1;
+        assert_eq!(wakes.rest(now), Duration::ZERO, "so much is read at once");
+        wakes.told = MUCH;
+        assert_eq!(wakes.rest(now), MOMENT);
+        wakes.resting = Some(now + 2 * MOMENT);
+        assert_eq!(wakes.rest(now), 2 * MOMENT);
+        assert_eq!(wakes.rest(now), 2 * MOMENT, "both at the same time");
+        assert_eq!(wakes.rest(now + 2 * MOMENT), MOMENT);
     }
 
     #[test]
