@@ -268,13 +268,19 @@ async fn batches(subscription: &mut Subscription, expected: u64) -> Result<()> {
 }
 
 async fn events(subscription: &mut Subscription, expected: u64) -> Result<()> {
-    for _ in 0..expected {
-        match subscription.next().await.ok_or(Error::Closed)?? {
-            StateEvent::State(state) if !state.is_replay() => {}
+    let mut taken = 0;
+    while taken < expected
+        && let Some(event) = subscription.next().await
+    {
+        match event? {
+            StateEvent::State(state) if !state.is_replay() => taken += 1,
             _ => return Err(lost()),
         }
     }
-    Ok(())
+    match taken == expected {
+        true => Ok(()),
+        false => Err(Error::Closed),
+    }
 }
 
 fn lost() -> Error {
