@@ -103,3 +103,24 @@ fn drift_and_what_cannot_be_read_are_logged_with_what_they_are_about() {
         r#"WARN 🟡 state was missed jobID=import taskID=0 tag="c" version=1 eventID="event-1""#;
     assert_eq!(lines[2..], [drift]);
 }
+
+#[test]
+fn an_end_that_was_missed_is_logged_with_what_it_is_about() {
+    let lines = lines(async {
+        let world = World::with(1).await;
+        world.set(0, "c", 1).await;
+        let process = world.process();
+        let monitor = process.monitor().await;
+        assert_eq!(monitor.get_state(&tag("c")).await.unwrap().status, 1);
+        process.history.omits("-c");
+        world.commit(Write::Delete(World::key(0, "c"))).await;
+        world.settle().await;
+        process.history.tells_all();
+        process.disconnect(1);
+        world.set(0, "d", 1).await;
+        world.pass(seconds(1)).await;
+        assert_eq!(monitor.get_state(&tag("c")).await.unwrap().status, 0);
+    });
+    let missed = r#"WARN 🟡 end of a state was missed jobID=import taskID=0 tag="c""#;
+    assert_eq!(lines[1..], [missed]);
+}

@@ -22,9 +22,12 @@ struct Job {
     n: Option<u32>,
 }
 
-const METHODS: [Method; 5] = [
+const METHODS: [Method; 8] = [
     Method::Get,
     Method::Scan,
+    Method::DeclareIndex,
+    Method::DropIndex,
+    Method::Indexes,
     Method::Commit,
     Method::Ping,
     Method::Close,
@@ -62,6 +65,15 @@ fn verbs() -> Vec<(&'static str, Verb)> {
         verb!("ping", w => w.records.ping()),
         verb!("scan", w => w.records.scan("").stream().try_collect::<Vec<_>>()),
         verb!("scan page", w => async { w.records.scan("").page(None).await }),
+        verb!("declare_index", w => w.records.declare_index("", "n")),
+        // Whether it was there may be forgotten with the answer, as it says.
+        verb!("drop_index", w => async {
+            w.records.drop_index("j", "n").await?;
+            w.others.indexes().await
+        }),
+        verb!("drop_index in vain", w => w.records.drop_index("x", "n")),
+        verb!("indexes", w => w.records.indexes()),
+        verb!("range", w => async { w.records.scan("j").range("n", 5..).page(None).await }),
         verb!("put", w => w.records.put("job", [("x", "1")], Some(MINUTE))),
         verb!("delete", w => w.records.delete("job")),
         verb!("set_field", w => w.records.set_field("job", "x", "1")),
@@ -96,6 +108,7 @@ fn verbs() -> Vec<(&'static str, Verb)> {
 async fn outcome(verb: &Verb, w: World, fault: Option<Fault>) -> Result<(String, String, u64)> {
     let job = [("state", "pending"), ("n", "5")];
     w.others.put("job", job, Some(MINUTE)).await?;
+    w.others.declare_index("j", "n").await?;
     if let Some(fault) = fault {
         for method in METHODS {
             w.plan.next(method, fault);

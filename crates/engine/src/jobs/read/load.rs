@@ -78,7 +78,13 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
             // It was there before, and was not told of again: it ended unheard.
             if inner.fold.still(&key, revision) && inner.fold.remove(&key, revision) {
                 cache.engine.telemetry().states.drifted();
-                warn!(jobID = %cache.keys.name, %key, "🟡 end of a state was missed");
+                let (partition, tag) = cache.keys.parse(&key).unzip();
+                warn!(
+                    jobID = %cache.keys.name,
+                    taskID = partition,
+                    tag = tag.as_ref().map(|tag| tag.as_str()),
+                    "🟡 end of a state was missed"
+                );
             }
         }
         // Not before: whoever follows a job that ended is told what came before that.
