@@ -41,6 +41,7 @@ impl Transaction<'_> {
         let known = (self.overlay.task(ns, id)).or_else(|| self.cache.task(ns, id));
         match known {
             Some(task) => Ok(Some(task.clone())),
+            None if self.cache.is_newer(ns, id) => Ok(None),
             None => Ok(rows::task(self.connection, ns, id)?.map(Arc::new)),
         }
     }
@@ -79,6 +80,7 @@ impl Transaction<'_> {
         was: Option<Status>,
         after: Arc<Task>,
     ) -> Answer<()> {
+        self.cache.raise_newest(ns, after.id());
         if Overlay::takes(was) || self.overlay.task(ns, after.id()).is_some() {
             self.overlay.put(ns, lane, was, after);
         } else {

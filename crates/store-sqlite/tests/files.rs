@@ -16,7 +16,7 @@ use plimsoll_core::store::{
     Claim, Commit, Compact, DropIndex, Durability, Ending, Get, Log, Pick, Put, Scan, Write,
 };
 use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
-use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt};
+use plimsoll_core::{Error, Ids, Key, Name, Namespace, Prefix, Result, Store, StoreExt, TaskId};
 use plimsoll_store_sqlite::{Config, SCHEMA_VERSION, Sqlite, SqliteStore, schema_version};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -65,6 +65,25 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() -> Result<()>
     store.close().await?;
     drop(store);
     assert!(has(&open(&path).await?, "k").await?);
+    Ok(())
+}
+
+/// A writer does not look for ids above all that it knows.
+#[tokio::test]
+async fn an_id_that_another_process_has_taken_is_found() -> Result<()> {
+    let (_folder, path) = folder();
+    let (ours, theirs) = (open(&path).await?, open(&path).await?);
+    let new = |id, payload: &'static str| -> Result<NewTask> {
+        let lane = Lane::new("mail", "send")?;
+        Ok(NewTask::new(TaskId::from_u128(id), lane, payload))
+    };
+    ours.submit(new(5, "first")?).await?;
+    let taken = theirs.submit(new(9, "theirs")?).await?;
+    let refused = ours.submit(new(9, "ours")?).await;
+    let refused = refused.expect_err("it is taken");
+    assert!(matches!(refused, Error::Conflict(_)), "{refused}");
+    assert_eq!(ours.submit(new(9, "theirs")?).await?, taken, "the same");
+    ours.submit(new(10, "ours")?).await?;
     Ok(())
 }
 
