@@ -26,7 +26,7 @@ const OVERHEAD: usize = 1_024;
 const NEWEST: &str =
     "SELECT id FROM specs WHERE ns = ? AND length(id) = 16 ORDER BY id DESC LIMIT 1";
 
-/// Active tasks by namespace and id.
+/// Active tasks by namespace and id, and the highest id of each namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     tasks: BTreeMap<(i64, TaskId), Arc<Task>>,
@@ -63,16 +63,17 @@ impl Cache {
         self.bytes = 0;
     }
 
-    /// Learns which task is the newest of a namespace, unless that is known.
-    pub(crate) fn learn_newest(&mut self, connection: &Connection, ns: i64) -> Answer<()> {
+    /// Learns which task is the newest of a namespace, unless that is known. Where the file cannot say it, it stays
+    /// unknown, and each task is looked for.
+    pub(crate) fn learn_newest(&mut self, connection: &Connection, ns: i64) {
         if let Entry::Vacant(newest) = self.newest.entry(ns) {
-            let id: Option<Id> = connection
-                .prepare_cached(NEWEST)?
-                .query_row([ns], |row| row.get(0))
-                .optional()?;
-            newest.insert(id.map_or(TaskId::from_u128(0), Id::task));
+            let found = connection
+                .prepare_cached(NEWEST)
+                .and_then(|mut find| find.query_row([ns], |row| row.get(0)).optional());
+            if let Ok(id) = found {
+                newest.insert(id.map_or(TaskId::from_u128(0), Id::task));
+            }
         }
-        Ok(())
     }
 
     /// Whether the file certainly has no such task.
@@ -147,11 +148,11 @@ mod tests {
         let mut cache = Cache::default();
         let unknown = newer(&cache, [3, 8, u128::MAX]);
         assert_eq!(unknown, [false; 3]);
-        cache.learn_newest(&connection, 1).expect("an answer");
+        cache.learn_newest(&connection, 1);
         assert_eq!(newer(&cache, [3, 7, 8]), [false, false, true]);
         cache.raise_newest(1, TaskId::from_u128(9));
         cache.raise_newest(1, TaskId::from_u128(5));
-        cache.learn_newest(&connection, 1).expect("it is known");
+        cache.learn_newest(&connection, 1);
         assert_eq!(newer(&cache, [8, 9, 10]), [false, false, true]);
         cache.raise_newest(2, TaskId::from_u128(99));
         assert!(!cache.is_newer(2, TaskId::from_u128(100)), "unknown");
@@ -162,8 +163,16 @@ mod tests {
     #[test]
     fn everything_is_new_to_a_file_without_tasks_but_the_lowest_id_is_looked_for() {
         let mut cache = Cache::default();
-        cache.learn_newest(&file(&[]), 1).expect("an answer");
+        cache.learn_newest(&file(&[]), 1);
         assert_eq!(newer(&cache, [0, 1, u128::MAX]), [false, true, true]);
+    }
+
+    #[test]
+    fn nothing_is_new_to_a_file_that_cannot_be_read() {
+        let (connection, mut cache) = (file(&[]), Cache::default());
+        connection.execute_batch("DROP TABLE specs").expect("gone");
+        cache.learn_newest(&connection, 1);
+        assert_eq!(newer(&cache, [0, 1, u128::MAX]), [false; 3]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::transaction::Transaction;
 
 impl Transaction<'_> {
     /// Loads a row for the deciders.
-    pub(crate) fn load(&self, ns: i64, id: RowId, rows: &mut Rows) -> Answer<()> {
+    pub(crate) fn load(&mut self, ns: i64, id: RowId, rows: &mut Rows) -> Answer<()> {
         let connection = self.connection;
         match id {
             RowId::Record(key) => {
@@ -26,7 +26,10 @@ impl Transaction<'_> {
                 let row = rows::key_holder(connection, ns, &key)?;
                 rows.keys.load(key, row);
             }
-            RowId::Task(id) => rows.tasks.load(id, self.task(ns, id)?),
+            RowId::Task(id) => {
+                self.cache.learn_newest(connection, ns);
+                rows.tasks.load(id, self.task(ns, id)?);
+            }
             RowId::Group(id) => {
                 let row = rows::group(connection, ns, &id)?;
                 rows.groups.load(id, row);

@@ -223,7 +223,6 @@ impl<'a> Transaction<'a> {
                     "SELECT revision, position, lines, indexes FROM namespaces WHERE ns = ?",
                 )?
                 .query_row([ns], |row| row.try_into())?;
-            self.cache.learn_newest(self.connection, ns)?;
             let indexes = match indexes {
                 0 => Arc::default(),
                 _ => indexes::known(self.connection, ns)?,

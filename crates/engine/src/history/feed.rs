@@ -126,6 +126,10 @@ impl Follower for Feed {
         Duration::ZERO
     }
 
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     fn begins(&self, after: Position) {
         let after = Place::after(after);
         self.changes.send_modify(|begun| match begun {

@@ -21,6 +21,9 @@ use crate::spawn::Spawner;
 
 /// How long most can do without a look where no hint comes.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
+/// How many turns others have, if all give way, and for how long at most.
+const TURNS: usize = 16;
+const TURNS_MAX: Duration = Duration::from_millis(5);
 /// How many changes are read at once.
 const CHANGES_MAX: usize = 1_000;
 
@@ -35,6 +38,10 @@ pub(crate) trait Follower: Send + Sync + fmt::Debug {
     /// How long from now on it can do without being told what hints say is there: it has told many others
     /// just now.
     fn rest(&self) -> Duration;
+
+    /// Whether others should have their turns before it is told what hints say is there: much was written at once, and
+    /// those who wrote it go on now.
+    fn gives_way(&self) -> bool;
 
     /// From now on it is told what comes after this position: at first, after history was lost, and when
     /// nobody was interested in anything for a while.
@@ -167,6 +174,12 @@ impl Tail {
         rests.min().unwrap_or_default()
     }
 
+    /// Whether all give way to others.
+    fn gives_way(&self) -> bool {
+        let members = self.members();
+        members.values().all(|member| member.follower.gives_way())
+    }
+
     /// All begin again.
     fn begin_again(&self) {
         for member in self.followers().members.values_mut() {
@@ -261,12 +274,29 @@ async fn rest(tail: &Tail, joined: u64, wait: impl Future<Output = ()>) {
 
 /// Waits as long as nobody needs to be told, or until somebody asks for a look.
 async fn rested(tail: &Tail, engine: &Engine) {
-    let rest = tail.rest();
-    if !rest.is_zero() {
-        tokio::select! {
-            biased;
-            () = tail.changed.notified() => {}
-            () = engine.clock().sleep(rest) => {}
+    let rest = async {
+        if tail.gives_way() {
+            others_turns(engine).await;
+        }
+        let rest = tail.rest();
+        if !rest.is_zero() {
+            engine.clock().sleep(rest).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = tail.changed.notified() => {}
+        () = rest => {}
+    }
+}
+
+/// Lets others have their turns.
+async fn others_turns(engine: &Engine) {
+    let began = engine.clock().monotonic();
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+        if engine.clock().monotonic().saturating_sub(began) >= TURNS_MAX {
+            break;
         }
     }
 }

@@ -223,6 +223,10 @@ impl Follower for Bells {
         Duration::ZERO
     }
 
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     fn begins(&self, _: Position) {
         self.watch.ring_since(0);
     }

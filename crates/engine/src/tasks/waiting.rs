@@ -231,6 +231,10 @@ impl Follower for Ends {
         Duration::ZERO
     }
 
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     fn begins(&self, _: Position) {
         self.begun.store(true, Ordering::Relaxed);
         self.waiting.read_fresh(true);

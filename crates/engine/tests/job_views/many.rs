@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use plimsoll_core::StoreExt;
+use plimsoll_core::store::{Commit, Put, Write};
 use plimsoll_engine::jobs::{Scope, StateEvent};
 use tokio::task::JoinSet;
 
-use crate::world::World;
+use crate::world::{World, stored};
 
 const MANY: usize = 500;
 /// How long so many rest at most, if they were woken for an event just before.
@@ -152,4 +155,32 @@ async fn those_who_rest_hear_of_the_end_as_soon_as_that_is_over() {
     while let Some(ended) = subscribers.join_next().await {
         assert_eq!(ended.unwrap(), (3, "job_deleted"));
     }
+}
+
+/// How many turns others have until a subscriber is told of a state, after so many were written at once.
+async fn turns_after(states: u32) -> usize {
+    let world = World::with(1).await;
+    let mut events = world.process().subscribe(Scope::all()).await;
+    let write = |n: u32| {
+        let key = World::key(0, &format!("t{n}"));
+        Write::Put(Put::new(key, stored(1, 1)))
+    };
+    let mut commit = Commit::of(write(1));
+    commit.writes.extend((2..=states).map(write));
+    world.store().commit_one(commit).await.unwrap();
+    assert_eq!(world.told(&mut events).await.len() as u32, states + 1);
+    world.commit(write(0)).await;
+    let mut turns = 0;
+    while events.next().now_or_never().is_none() {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    turns
+}
+
+/// Whoever wrote much at once goes on before the history is read for others. The clock stands still.
+#[tokio::test]
+async fn who_wrote_much_goes_first() {
+    let (few, much) = (turns_after(10).await, turns_after(200).await);
+    assert_eq!(much, few + 16);
 }

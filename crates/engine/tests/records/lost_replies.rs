@@ -65,7 +65,10 @@ fn verbs() -> Vec<(&'static str, Verb)> {
         verb!("ping", w => w.records.ping()),
         verb!("scan", w => w.records.scan("").stream().try_collect::<Vec<_>>()),
         verb!("scan page", w => async { w.records.scan("").page(None).await }),
-        verb!("declare_index", w => w.records.declare_index("", "n")),
+        verb!("declare_index", w => async {
+            w.records.declare_index("", "n").await?;
+            w.others.indexes().await
+        }),
         // Whether it was there may be forgotten with the answer, as it says.
         verb!("drop_index", w => async {
             w.records.drop_index("j", "n").await?;
@@ -122,6 +125,7 @@ async fn outcome(verb: &Verb, w: World, fault: Option<Fault>) -> Result<(String,
 async fn assert_repeated(world: impl AsyncFn() -> World) -> Result<()> {
     for (name, verb) in verbs() {
         let (answer, state, _) = outcome(&verb, world().await, None).await?;
+        assert!(answer.starts_with("Ok("), "{name}: {answer}");
         for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate] {
             let again = outcome(&verb, world().await, Some(fault)).await?;
             assert!(again.2 > 0, "{name}: no call went wrong");

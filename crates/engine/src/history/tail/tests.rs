@@ -18,6 +18,7 @@ struct Ear {
     read_at_the_end: Mutex<Option<bool>>,
     patience: Duration,
     rest: Duration,
+    gives_way: bool,
 }
 
 impl Ear {
@@ -37,6 +38,10 @@ impl Follower for Ear {
 
     fn rest(&self) -> Duration {
         self.rest
+    }
+
+    fn gives_way(&self) -> bool {
+        self.gives_way
     }
 
     fn begins(&self, _: Position) {
@@ -192,4 +197,35 @@ async fn those_who_rest_are_told_when_that_is_over() {
     let before = ear.told();
     world.write().await;
     assert_eq!(ear.told(), before + 1, "another has no rest");
+}
+
+/// How many turns others have between a write and what is told of it to one who gives way or not, beside one who
+/// does not.
+async fn turns(gives_way: bool, beside: bool) -> usize {
+    let world = World::new();
+    let ear = Arc::new(Ear {
+        gives_way,
+        ..Ear::default()
+    });
+    let _following = world.follow(&ear);
+    let _eager = beside.then(|| world.follow(&Arc::new(Ear::default())));
+    settle().await;
+    let (before, mut turns) = (ear.told(), 0);
+    let records = world.engine.records();
+    let put = records.put("key", [("field", "text")], None);
+    put.await.unwrap();
+    while ear.told() == before {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    turns
+}
+
+/// Whatever the clock does: it stands still here.
+#[tokio::test]
+async fn those_who_give_way_are_told_after_others_had_their_turns() {
+    let at_once = turns(false, false).await;
+    assert!(at_once < TURNS, "{at_once}");
+    assert_eq!(turns(true, false).await, at_once + TURNS);
+    assert_eq!(turns(true, true).await, turns(false, true).await);
 }

@@ -354,7 +354,12 @@ impl Follower for Cache {
     }
 
     fn rest(&self) -> Duration {
-        self.rest_now()
+        let now = self.engine.clock().monotonic();
+        self.wakes().rest(now)
+    }
+
+    fn gives_way(&self) -> bool {
+        self.wakes().has_told_much()
     }
 
     fn begins(&self, after: Position) {
@@ -399,7 +404,8 @@ impl Follower for Cache {
         // Whoever reads or writes does not wait until all are woken.
         drop(guard);
         self.changed.notify_waiters();
-        self.count_told(entries.iter().map(|entry| entry.changes.len()).sum());
+        self.wakes()
+            .told(entries.iter().map(|entry| entry.changes.len()).sum());
         self.wake();
     }
 

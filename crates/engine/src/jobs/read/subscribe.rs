@@ -13,7 +13,7 @@ use futures::{FutureExt, Stream};
 use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
-use plimsoll_core::{Error, Name, Result, Timestamp};
+use plimsoll_core::{Error, Name, Result};
 
 use super::batch::{StateBatch, States};
 use super::cache::Events;
@@ -49,8 +49,6 @@ pub struct Subscription {
     /// What of it is not told yet.
     left: Range<usize>,
     deliveries: Histogram,
-    /// When the last was written whose delivery was looked at.
-    delivered: Option<Timestamp>,
     /// Everything up to here is in the buffer, or was.
     after: Place,
     step: Step,
@@ -101,7 +99,6 @@ impl Subscription {
             replay: VecDeque::new(),
             portion: Arc::new(Portion::new(job, generation, scope)),
             left: 0..0,
-            delivered: None,
             after: upto,
             step: Step::Over,
             waiting: false,
@@ -243,14 +240,12 @@ impl Subscription {
         taken
     }
 
-    /// Something was taken: one look at the clock and at the oldest for all of it that was written at the same time,
-    /// since a thousand subscribers take each event.
+    /// Something was taken: one look at the clock and at the oldest for all of it, since a thousand subscribers take
+    /// each event.
     fn took(&mut self, share: Share<Place, Arc<State>>) {
         self.hold(share, false);
         let oldest = self.portion.covered(self.left.clone()).next();
-        let written = oldest.and_then(|(_, state)| state.timestamp);
-        if let Some(written) = written.filter(|_| written != self.delivered) {
-            self.delivered = Some(written);
+        if let Some(written) = oldest.and_then(|(_, state)| state.timestamp) {
             let now = self.kept.cache.engine.clock().now();
             self.deliveries.record(now.since(written));
         }

@@ -5,8 +5,8 @@
 //! of at once. Where more is written than that, there is a rest after many were woken, and whatever is told until
 //! it ends is told to all of them together. The history is not even read for them as long.
 //!
-//! Where much is written at once, who wrote it has just been answered and makes the next writes: the history is read a
-//! moment later, when the store is busy with these.
+//! Where much is written at once, who wrote it has just been answered and makes the next writes: they have their turns
+//! before the history is read.
 //!
 //! Many are woken a few at a time, and others have their turn in between: who writes would otherwise wait for all
 //! of them with each step of a write.
@@ -38,8 +38,6 @@ const TIMES_MAX: u32 = 5;
 
 /// So many changes at once are much.
 const MUCH: usize = 128;
-/// The moment after that. Timers are not much finer.
-const MOMENT: Duration = Duration::from_micros(1_500);
 
 /// When subscribers were woken, and may be again.
 #[derive(Debug, Default)]
@@ -52,14 +50,21 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// How long the history need not be read, now that it is hinted at.
-    fn rest(&self, now: Duration) -> Duration {
-        let moment = match self.told >= MUCH {
-            true => MOMENT,
-            false => Duration::ZERO,
-        };
+    /// How long the history need not be read.
+    pub(super) fn rest(&self, now: Duration) -> Duration {
         let resting = self.resting.map(|until| until.saturating_sub(now));
-        resting.unwrap_or_default().max(moment)
+        resting.unwrap_or_default()
+    }
+
+    /// So many changes were told at once.
+    pub(super) fn told(&mut self, changes: usize) {
+        if changes > 0 {
+            self.told = changes;
+        }
+    }
+
+    pub(super) fn has_told_much(&self) -> bool {
+        self.told >= MUCH
     }
 }
 
@@ -113,21 +118,8 @@ fn turn(since: Duration) -> usize {
 }
 
 impl Cache {
-    fn wakes(&self) -> MutexGuard<'_, Wakes> {
+    pub(super) fn wakes(&self) -> MutexGuard<'_, Wakes> {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long nobody here needs the history, now that it is hinted at.
-    pub(super) fn rest_now(&self) -> Duration {
-        let now = self.engine.clock().monotonic();
-        self.wakes().rest(now)
-    }
-
-    /// So many changes were told at once.
-    pub(super) fn count_told(&self, changes: usize) {
-        if changes > 0 {
-            self.wakes().told = changes;
-        }
     }
 
     /// Wakes the subscribers that wait for what was told: now, or as soon as the rest is over.
@@ -282,18 +274,22 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_much_goes_first() {
-        let now = Duration::from_secs(9);
+    fn much_is_what_was_told_last() {
         let mut wakes = Wakes::default();
+        let much = [0, MUCH - 1, 0, MUCH, 0, MUCH + 1, 1, 0].map(|changes| {
+            wakes.told(changes);
+            wakes.has_told_much()
+        });
+        assert_eq!(much, [false, false, false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn nobody_rests_for_longer_than_is_left() {
+        let (now, mut wakes) = (Duration::from_secs(9), Wakes::default());
         assert_eq!(wakes.rest(now), Duration::ZERO);
-        wakes.told = MUCH - 1;
-        assert_eq!(wakes.rest(now), Duration::ZERO, "so much is read at once");
-        wakes.told = MUCH;
-        assert_eq!(wakes.rest(now), MOMENT);
-        wakes.resting = Some(now + 2 * MOMENT);
-        assert_eq!(wakes.rest(now), 2 * MOMENT);
-        assert_eq!(wakes.rest(now), 2 * MOMENT, "both at the same time");
-        assert_eq!(wakes.rest(now + 2 * MOMENT), MOMENT);
+        wakes.resting = Some(now + REST_MIN);
+        assert_eq!(wakes.rest(now), REST_MIN);
+        assert_eq!(wakes.rest(now + 2 * REST_MIN), Duration::ZERO);
     }
 
     #[test]
