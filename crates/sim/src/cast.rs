@@ -11,7 +11,7 @@ use plimsoll_engine::{Engine, Jobs, Locks, Records, Tasks, group_commit};
 
 use crate::actors::clerk::{self, Ledger};
 use crate::actors::locker::{Rounds, contend};
-use crate::actors::onlooker::{Notes, look};
+use crate::actors::onlooker::{Notebook, look};
 use crate::actors::orders::Orders;
 use crate::actors::partition::{JOBS, PARTITIONS, Script, TAGS, report};
 use crate::actors::submitter::{ToDo, submit};
@@ -36,7 +36,7 @@ pub(crate) enum Role {
     Locker(Arc<Rounds>),
     Partition(Arc<Script>),
     Deleter,
-    Onlooker(Arc<Notes>),
+    Onlooker(Arc<Notebook>),
     Clerk,
     Watcher(Arc<Ledger>),
 }
@@ -238,7 +238,7 @@ async fn act(role: Role, first: bool, station: Station) -> Result<()> {
         Role::Locker(rounds) => contend(station, rounds).await,
         Role::Partition(script) => report(station, script).await,
         Role::Deleter => deleter::delete(station).await,
-        Role::Onlooker(notes) => look(station, notes).await,
+        Role::Onlooker(notebook) => look(station, notebook).await,
         Role::Clerk => clerk::write(station).await,
         Role::Watcher(ledger) => clerk::watch(station, ledger).await,
     }
@@ -298,16 +298,19 @@ fn keepers_of_state(seed: u64, world: &World) -> Result<Vec<(String, Role)>, Inv
     }
     for number in 0..profile.onlookers {
         let dice = Dice::new(seed, &[6, number], clock.clone());
-        let mut scope = Scope::all();
-        if dice.chance(400) {
-            scope = scope.partition(u32::try_from(dice.below(PARTITIONS)).unwrap_or(0));
-        }
-        if dice.chance(400) {
-            scope = scope.tag(dice.pick(&TAGS))?;
+        let mut subscriptions = Vec::new();
+        for _ in 0..profile.subscriptions {
+            let mut scope = Scope::all();
+            if dice.chance(400) {
+                scope = scope.partition(u32::try_from(dice.below(PARTITIONS)).unwrap_or(0));
+            }
+            if dice.chance(400) {
+                scope = scope.tag(dice.pick(&TAGS))?;
+            }
+            subscriptions.push((scope, dice.chance(400)));
         }
         let job = JOBS[usize::from(profile.partitions > 3 && dice.chance(300))];
-        let notes = Notes::new(job, scope, dice.chance(400));
-        let role = Role::Onlooker(Arc::new(notes));
+        let role = Role::Onlooker(Arc::new(Notebook::new(job, subscriptions)));
         roles.push((format!("onlooker{number}"), role));
     }
     for number in 0..profile.clerks {

@@ -23,6 +23,8 @@ pub(crate) struct Profile {
     pub(crate) deleter: bool,
     /// How many look at jobs.
     pub(crate) onlookers: u64,
+    /// How many subscriptions each of them has.
+    pub(crate) subscriptions: u64,
     /// How many write records.
     pub(crate) clerks: u64,
     /// How long jobs are kept that are over, if they are removed at all.
@@ -119,6 +121,11 @@ impl Profile {
             steps: dice.range(4, 30),
             deleter: dice.chance(500),
             onlookers: partitions.min(dice.range(1, 2)),
+            subscriptions: if dice.chance(200) {
+                dice.range(20, 120)
+            } else {
+                dice.range(1, 4)
+            },
             clerks: if dice.chance(300) {
                 dice.range(1, 2)
             } else {

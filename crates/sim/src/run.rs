@@ -265,7 +265,9 @@ impl Run {
                 (self.processes.iter()).all(|process| match &process.role {
                     Role::Worker(_) => process.done,
                     Role::Subscriber(bookmark) => checker.has_seen_all(bookmark.start()),
-                    Role::Onlooker(notes) => checker.is_told_all(&notes.telling()),
+                    Role::Onlooker(notebook) => {
+                        (notebook.tellings()).all(|telling| checker.is_told_all(&telling))
+                    }
                     Role::Watcher(ledger) => checker.is_all_watched(&ledger.watched()),
                     Role::Submitter(_)
                     | Role::Locker(_)

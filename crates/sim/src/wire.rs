@@ -387,6 +387,9 @@ impl Store for Wire {
     async fn changes(&self, changes: Changes) -> Result<ChangePage> {
         let asked = changes.clone();
         let page: Result<ChangePage> = read!(self, Changes, changes, changes);
+        if matches!(page, Err(Error::Unavailable(_))) {
+            self.world.checker().figures.histories_unread += 1;
+        }
         match self.world.planted {
             Some(planted) => page.map(|page| planted.page(page, &asked, &self.dice)),
             None => page,

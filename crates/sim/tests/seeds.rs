@@ -58,6 +58,7 @@ fn nothing_breaks_a_rule() {
         all.states_refused,
         all.jobs_deleted,
         all.replays_again,
+        all.histories_unread,
         all.aggregates_read,
         all.barriers_reached,
         all.barriers_failed,
@@ -265,6 +266,16 @@ fn a_state_that_is_told_again_is_found() {
 #[test]
 fn a_state_that_the_history_leaves_out_is_found() {
     assert_eq!(found(Planted::LostState, 40), "replay");
+}
+
+#[test]
+fn a_second_marker_is_found() {
+    assert_eq!(found(Planted::SecondMarker, 40), "replay");
+}
+
+#[test]
+fn an_aggregate_of_the_highest_is_found() {
+    assert_eq!(found(Planted::HighestWins, 40), "aggregate");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
+use futures::future::select_all;
 use plimsoll_core::error::Conflict;
 use plimsoll_core::{Error, Name, Result};
 use plimsoll_engine::jobs::{
@@ -15,9 +16,33 @@ use super::partition::{PARTITIONS, TAGS, WANTED};
 use crate::check::{Awaited, Telling, View};
 use crate::planted::Planted;
 
-/// What somebody has been told of a job, and where it goes on. It survives crashes.
+/// What somebody has been told of a job by each of its subscriptions. It survives crashes.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct Notebook {
+    job: &'static str,
+    notes: Vec<Notes>,
+}
+
+impl Notebook {
+    /// Of subscriptions with these scopes, some of which are slow.
+    pub(crate) fn new(job: &'static str, subscriptions: Vec<(Scope, bool)>) -> Self {
+        let notes = subscriptions.into_iter();
+        let notes = notes.map(|(scope, slow)| Notes::new(job, scope, slow));
+        Self {
+            job,
+            notes: notes.collect(),
+        }
+    }
+
+    /// What each of them was told.
+    pub(crate) fn tellings(&self) -> impl Iterator<Item = Telling> {
+        self.notes.iter().map(Notes::telling)
+    }
+}
+
+/// What one of them has told, and where it goes on.
+#[derive(Debug)]
+struct Notes {
     job: &'static str,
     scope: Scope,
     slow: bool,
@@ -31,7 +56,7 @@ struct Told {
 }
 
 impl Notes {
-    pub(crate) fn new(job: &'static str, scope: Scope, slow: bool) -> Self {
+    fn new(job: &'static str, scope: Scope, slow: bool) -> Self {
         let telling = Telling::new(job, scope.clone());
         let told = Mutex::new(Told {
             telling,
@@ -50,24 +75,27 @@ impl Notes {
     }
 
     /// What it was told.
-    pub(crate) fn telling(&self) -> Telling {
+    fn telling(&self) -> Telling {
         self.told().telling.clone()
     }
 }
 
 /// Looks for as long as it lives.
-pub(crate) async fn look(station: Station, notes: Arc<Notes>) -> Result<()> {
+pub(crate) async fn look(station: Station, notebook: Arc<Notebook>) -> Result<()> {
     loop {
         station.pause(10, 2_000).await;
-        let monitor = match station.jobs.monitor(notes.job).await {
+        let monitor = match station.jobs.monitor(notebook.job).await {
             Ok(monitor) => monitor,
             Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => continue,
             Err(error) => return Err(error),
         };
+        // As soon as one of them has seen enough, all begin again.
+        let notes = notebook.notes.iter();
+        let follow_all = notes.map(|notes| follow(&station, notes, &monitor).boxed_local());
         tokio::select! {
             biased;
-            followed = follow(&station, &notes, &monitor) => followed?,
-            asked = ask(&station, &notes, &monitor) => asked?,
+            (followed, ..) = select_all(follow_all) => followed?,
+            asked = ask(&station, notebook.job, &monitor) => asked?,
         }
     }
 }
@@ -135,6 +163,10 @@ fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<
     let mut told = notes.told();
     for event in events {
         world.checker().told(&mut told.telling, event);
+        let marker = matches!(event, StateEvent::ReplayComplete { .. });
+        if marker && world.planted == Some(Planted::SecondMarker) {
+            world.checker().told(&mut told.telling, event);
+        }
     }
     let is_live = matches!(events, [StateEvent::State(state), ..] if !state.is_replay());
     let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(400);
@@ -145,14 +177,14 @@ fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<
 }
 
 /// Reads the states and waits for them, again and again.
-async fn ask(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> {
+async fn ask(station: &Station, job: &'static str, monitor: &Monitor) -> Result<()> {
     let dice = &station.dice;
     loop {
         station.pause(500, 6_000).await;
         if dice.chance(400) {
             let tag = Name::new(*dice.pick(&TAGS))?;
             let awaited = Awaited {
-                job: notes.job,
+                job,
                 tag: &tag,
                 wanted: *dice.pick(&WANTED),
             };
@@ -166,8 +198,11 @@ async fn ask(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> 
             return Ok(());
         }
         // What is in memory is answered at once, so that nothing happens in between.
-        if let Some(Ok(view)) = read(monitor).now_or_never() {
-            station.world.checker().read(notes.job, since, &view);
+        if let Some(Ok(mut view)) = read(monitor).now_or_never() {
+            if station.world.planted == Some(Planted::HighestWins) {
+                view.spoil();
+            }
+            station.world.checker().read(job, since, &view);
         }
     }
 }

@@ -89,6 +89,10 @@ pub enum Planted {
     RepeatedState,
     /// Some states are left out for those who follow the history.
     LostState,
+    /// A subscriber is told twice that the replay is complete.
+    SecondMarker,
+    /// The highest status of a scope wins, instead of the lowest.
+    HighestWins,
     /// A barrier takes an error for what it waits for.
     DeafBarrier,
     /// Who writes a state does not see it until the history tells.
