@@ -273,3 +273,26 @@ async fn a_store_that_was_closed_ends_subscriptions() {
     world.pass(seconds(1)).await;
     assert_eq!(world.told(&mut all).await, ["closed"]);
 }
+
+/// What a refresh has read may be old when it comes.
+#[tokio::test]
+async fn a_refresh_does_not_go_back_to_lower_versions() {
+    let world = World::with(1).await;
+    world.set(0, "a", 1).await;
+    let process = world.process();
+    let monitor = process.monitor().await;
+    let mut events = process.subscribe(Scope::all()).await;
+    assert_eq!(world.told(&mut events).await, ["was 0-a=1 v1", "marker"]);
+    process.history.hold_scans();
+    process.disconnect(1);
+    world.set(0, "b", 1).await;
+    world.pass(seconds(1)).await;
+    assert_eq!(world.told(&mut events).await, ["now 0-b=1 v1"]);
+    let scans = process.history.scans();
+    world.set(0, "a", 2).await;
+    world.settle().await;
+    process.history.let_go(10);
+    assert_eq!(world.told(&mut events).await, ["now 0-a=2 v2"]);
+    assert_eq!(process.history.scans(), scans, "it had read before that");
+    assert_eq!(monitor.get_state(&tag("a")).await.unwrap().status, 2);
+}

@@ -260,3 +260,25 @@ async fn an_entry_that_is_answered_twice_is_told_once() {
     ];
     assert_eq!(world.told(&mut all).await, told);
 }
+
+#[tokio::test]
+async fn a_version_that_is_repeated_during_the_replay_is_told_once() {
+    let world = World::with(1).await;
+    world.set(0, "a", 1).await;
+    world.set(0, "b", 1).await;
+    let process = world.process();
+    process.history.repeats();
+    let mut events = process.subscribe(Scope::all()).await;
+    // Nothing of the replay is taken yet.
+    world.set(0, "a", 2).await;
+    world.set(0, "b", 2).await;
+    world.settle().await;
+    let all = [
+        "was 0-a=1 v1",
+        "was 0-b=1 v1",
+        "marker",
+        "now 0-a=2 v2",
+        "now 0-b=2 v2",
+    ];
+    assert_eq!(world.told(&mut events).await, all);
+}
