@@ -199,8 +199,8 @@ async fn ask(station: &Station, job: &'static str, monitor: &Monitor) -> Result<
         }
         // What is in memory is answered at once, so that nothing happens in between.
         if let Some(Ok(mut view)) = read(monitor).now_or_never() {
-            if station.world.planted == Some(Planted::HighestWins) {
-                view.spoil();
+            if let Some(planted) = station.world.planted {
+                planted.view(&mut view);
             }
             station.world.checker().read(job, since, &view);
         }

@@ -22,18 +22,6 @@ pub(crate) struct View {
     pub(crate) spoke: Vec<(Scope, State)>,
 }
 
-impl View {
-    /// As if the highest status won.
-    pub(crate) fn spoil(&mut self) {
-        for (scope, spoke) in &mut self.spoke {
-            let said = self.states.iter().filter(|state| scope.covers(state));
-            if let Some(highest) = said.max_by_key(|state| state.status) {
-                *spoke = State::clone(highest);
-            }
-        }
-    }
-}
-
 /// What a barrier waited for.
 #[derive(Debug)]
 pub(crate) struct Awaited<'a> {

@@ -4,9 +4,10 @@ use plimsoll_core::change::{Change, Interest};
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{ChangePage, Changes, Commit, Guard, Outcome, Receipt, Write};
 use plimsoll_core::{Key, Result, Revision};
+use plimsoll_engine::jobs::State;
 
 use super::Planted;
-use crate::check::{JOBS, SHELF, STATES};
+use crate::check::{JOBS, SHELF, STATES, View};
 use crate::dice::Dice;
 
 impl Planted {
@@ -60,6 +61,19 @@ impl Planted {
         let all = prefix.starts_with(STATES) && prefix.ends_with('.');
         if self == Self::LostAtSwitch && all && dice.chance(200) {
             rows.pop();
+        }
+    }
+
+    /// What a reader of a job is answered instead of this.
+    pub(crate) fn view(self, view: &mut View) {
+        if self != Self::HighestWins {
+            return;
+        }
+        for (scope, spoke) in &mut view.spoke {
+            let said = view.states.iter().filter(|state| scope.covers(state));
+            if let Some(highest) = said.max_by_key(|state| state.status) {
+                *spoke = State::clone(highest);
+            }
         }
     }
 
