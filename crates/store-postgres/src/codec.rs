@@ -302,6 +302,12 @@ pub(crate) fn same<T: PartialEq + Clone>(mut values: impl Iterator<Item = T>) ->
     all
 }
 
+/// The value that all have.
+pub(crate) fn shared<T: PartialEq>(values: &[T]) -> Option<&T> {
+    let (first, others) = values.split_first()?;
+    others.iter().all(|other| other == first).then_some(first)
+}
+
 /// A column that few rows have a value for: nothing, if none has. The server takes what is missing
 /// in an array for NULL.
 pub(crate) fn rare<T>(values: Vec<Option<T>>) -> Vec<Option<T>> {

@@ -41,6 +41,22 @@ static INSERT_SPECS: Part = part!(
     ]
 );
 
+/// Of one lane and time, and with nothing that few have. Each column costs time on both sides, also if it is empty.
+static INSERT_USUAL_SPECS: Part = part!(
+    "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, queue, kind, payload) \
+           SELECT $1, id, $2, born, $3, $4, $5, payload FROM unnest($6, $7, $8) u(id, born, payload)",
+    &[
+        Type::INT4,
+        Type::INT8,
+        Type::TIMESTAMPTZ,
+        Type::TEXT,
+        Type::TEXT,
+        Type::UUID_ARRAY,
+        Type::INT8_ARRAY,
+        Type::BYTEA_ARRAY,
+    ]
+);
+
 static COPY_SPECS: Table = table!(
     "specs",
     "ns, id, lane, born, created_at, queue, kind, payload" [
@@ -106,7 +122,7 @@ pub(super) fn insert_specs(ns: i32, tasks: &[Arc<Task>], copies: bool) -> Answer
     let rows = rows.collect::<Answer<Vec<_>>>()?;
     match copies && rows.len() >= MANY {
         true => copy(ns, &rows),
-        false => insert(ns, &rows),
+        false => Ok(insert(ns, &rows)),
     }
 }
 
@@ -138,30 +154,46 @@ fn copy(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
     Ok(copied.call())
 }
 
-fn insert(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
+fn insert(ns: i32, rows: &[Row<'_>]) -> Call {
+    let ids: Vec<_> = rows.iter().map(|row| Id::from(row.spec.id)).collect();
+    let born: Vec<_> = rows.iter().map(|row| row.born).collect();
+    let payloads: Vec<_> = rows
+        .iter()
+        .map(|row| Blob(row.spec.payload.clone()))
+        .collect();
+    let place = |row: &Row<'_>| (row.spec.lane.clone(), row.spec.created_at);
+    let alike = rows.windows(2).all(|two| place(&two[0]) == place(&two[1]));
+    if let Some(first) = rows
+        .first()
+        .filter(|_| alike && rows.iter().all(Row::is_usual))
+    {
+        let (lane, created_at) = place(first);
+        let number = lane_number(ns, &lane);
+        let (queue, kind) = (lane.queue.to_string(), lane.kind.to_string());
+        return Call::part(
+            &INSERT_USUAL_SPECS,
+            params![ns, number, At(created_at), queue, kind, ids, born, payloads],
+        );
+    }
     let lanes = same(rows.iter().map(|row| &row.spec.lane));
     let numbers: Vec<_> = lanes.iter().map(|lane| lane_number(ns, lane)).collect();
     let queues: Vec<_> = lanes.iter().map(|lane| lane.queue.to_string()).collect();
     let kinds: Vec<_> = lanes.iter().map(|lane| lane.kind.to_string()).collect();
     let texts = |of: fn(&Row<'_>) -> Option<String>| rare(rows.iter().map(of).collect());
-    Ok(Call::part(
+    Call::part(
         &INSERT_SPECS,
         params![
             ns,
-            rows.iter()
-                .map(|row| Id::from(row.spec.id))
-                .collect::<Vec<_>>(),
+            ids,
             numbers,
-            rows.iter().map(|row| row.born).collect::<Vec<_>>(),
+            born,
             same(rows.iter().map(|row| At(row.spec.created_at))),
             rare(rows.iter().map(|row| row.group_born).collect()),
             rare(rows.iter().map(|row| row.timeout).collect()),
             rare(rows.iter().map(|row| row.max_attempts).collect()),
             queues,
             kinds,
-            rows.iter()
-                .map(|row| Blob(row.spec.payload.clone()))
-                .collect::<Vec<_>>(),
+            payloads,
             texts(|row| row.key.map(str::to_owned)),
             texts(|row| row.group.map(str::to_owned)),
             texts(|row| row.owner.map(str::to_owned)),
@@ -169,5 +201,5 @@ fn insert(ns: i32, rows: &[Row<'_>]) -> Answer<Call> {
             texts(|row| row.spec.trace.clone()),
             rare(rows.iter().map(|row| row.more.clone()).collect())
         ],
-    ))
+    )
 }

@@ -6,7 +6,9 @@ use tokio_postgres::types::Type;
 
 use super::copy::{MANY, Rows, Table, none, table};
 use crate::call::{Call, Param, Part, Sql, params, part};
-use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed, status_code};
+use crate::codec::{
+    At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, shared, signed, status_code,
+};
 use crate::error::Answer;
 use crate::task_row::{StateMore, settler};
 
@@ -57,6 +59,22 @@ static INSERT_LIVE: Part = part!(
            failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
            more)",
     LIVE.split_at(LIVE.len() - 1).0
+);
+
+/// Those of one lane that are alike, and have nothing that few have. Each column costs time on both sides, also if it is
+/// empty.
+static INSERT_USUAL_LIVE: Part = part!(
+    "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, revision) \
+           SELECT $1, $2, id, $3, $4, $5, revision FROM unnest($6, $7) u(id, revision)",
+    &[
+        Type::INT4,
+        Type::INT8,
+        Type::INT2,
+        Type::INT2,
+        Type::TIMESTAMPTZ,
+        Type::UUID_ARRAY,
+        Type::INT8_ARRAY,
+    ]
 );
 
 static COPY_LIVE: Table = table!(
@@ -138,6 +156,26 @@ static INSERT_DONE: Part = part!(
         BYTEA_ARRAY,
         UUID,
         TEXT,
+    ]
+);
+
+/// As [`INSERT_USUAL_LIVE`]: those that the same worker has ended.
+static INSERT_USUAL_DONE: Part = part!(
+    "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, revision, started_at, finished_at, \
+           settled_by, settled_worker) \
+           SELECT $1, $2, id, $3, $4, revision, started_at, $5, $6, $7 \
+           FROM unnest($8, $9, $10) u(id, revision, started_at)",
+    &[
+        Type::INT4,
+        Type::INT8,
+        Type::INT2,
+        Type::INT2,
+        Type::TIMESTAMPTZ,
+        Type::UUID,
+        Type::TEXT,
+        Type::UUID_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
     ]
 );
 
@@ -243,6 +281,14 @@ impl Common {
             && none(&self.claimed)
     }
 
+    /// Namespace, lane, status and priority, if all have the same.
+    fn shared(&self, ns: i32) -> Option<Vec<Param>> {
+        let lane = *shared(&self.lanes)?;
+        let status = *shared(&self.statuses)?;
+        let priority = *shared(&self.priorities)?;
+        Some(params![ns, lane, status, priority])
+    }
+
     fn params(self, ns: i32) -> Vec<Param> {
         params![
             ns,
@@ -306,17 +352,39 @@ impl Live {
 
     /// The statement that adds them.
     pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
-        if !copies || self.common.ids.len() < MANY {
-            return Ok(Call::part(&INSERT_LIVE, self.params(ns)));
+        if copies && self.common.ids.len() >= MANY {
+            return self.copy(ns);
         }
-        let common = &self.common;
-        let usual = common.is_usual()
-            && none(&common.started)
+        Ok(match self.usual(ns) {
+            Some(params) => {
+                let of_each = params![self.common.ids, self.common.revisions];
+                let params = params.into_iter().chain(of_each).collect();
+                Call::part(&INSERT_USUAL_LIVE, params)
+            }
+            None => Call::part(&INSERT_LIVE, self.params(ns)),
+        })
+    }
+
+    /// Whether they have nothing that few have.
+    fn is_usual(&self) -> bool {
+        self.common.is_usual()
+            && none(&self.common.started)
             && none(&self.until)
             && none(&self.stages)
             && none(&self.progress)
-            && none(&self.more);
-        let mut rows = Rows::new(&COPY_LIVE, usual, common.ids.len());
+            && none(&self.more)
+    }
+
+    /// What they share, if that is all but ids and revisions.
+    fn usual(&self, ns: i32) -> Option<Vec<Param>> {
+        let shares = self.common.shared(ns).filter(|_| self.is_usual())?;
+        let runnable = *shared(&self.common.runnable)?;
+        Some(shares.into_iter().chain(params![runnable]).collect())
+    }
+
+    fn copy(&self, ns: i32) -> Answer<Call> {
+        let common = &self.common;
+        let mut rows = Rows::new(&COPY_LIVE, self.is_usual(), common.ids.len());
         for n in 0..common.ids.len() {
             rows.push([
                 &ns,
@@ -405,19 +473,47 @@ impl Done {
 
     /// The statement that adds them.
     pub(super) fn insert(self, ns: i32, copies: bool) -> Answer<Call> {
-        if !copies || self.common.ids.len() < MANY {
-            return Ok(Call::part(&INSERT_DONE, self.params(ns)));
+        if copies && self.common.ids.len() >= MANY {
+            return self.copy(ns);
         }
-        let common = &self.common;
-        let usual = common.is_usual()
-            && none(&common.runnable)
+        Ok(match self.usual(ns) {
+            Some(params) => {
+                let of_each = params![self.common.ids, self.common.revisions, self.common.started];
+                let params = params.into_iter().chain(of_each).collect();
+                Call::part(&INSERT_USUAL_DONE, params)
+            }
+            None => Call::part(&INSERT_DONE, self.params(ns)),
+        })
+    }
+
+    /// Whether they have nothing that few have.
+    fn is_usual(&self) -> bool {
+        self.common.is_usual()
+            && none(&self.common.runnable)
             && none(&self.removable)
             && none(&self.stages)
             && none(&self.progress)
             && none(&self.results)
             && none(&self.reasons)
-            && none(&self.more);
-        let mut rows = Rows::new(&COPY_DONE, usual, common.ids.len());
+            && none(&self.more)
+    }
+
+    /// What they share, if that is all but ids, revisions and when they were started.
+    fn usual(&self, ns: i32) -> Option<Vec<Param>> {
+        let shares = self.common.shared(ns).filter(|_| self.is_usual())?;
+        let finished = *shared(&self.finished)?;
+        let (by, worker) = shared(&self.settlers)?.clone().unzip();
+        Some(
+            shares
+                .into_iter()
+                .chain(params![finished, by, worker])
+                .collect(),
+        )
+    }
+
+    fn copy(&self, ns: i32) -> Answer<Call> {
+        let common = &self.common;
+        let mut rows = Rows::new(&COPY_DONE, self.is_usual(), common.ids.len());
         for n in 0..common.ids.len() {
             let settler = self.settlers[n].as_ref();
             let (by, worker) = settler.map(|(by, name)| (by, name)).unzip();

@@ -20,6 +20,10 @@ pub use args::Args;
 pub use job::Job;
 pub use seen::Seen;
 
+/// The same for all, as the program `plimsoll` has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Whatever goes wrong ends the program.
 pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
