@@ -98,6 +98,7 @@ mod lost_replies;
 mod lost_replies_to_clients;
 mod lost_replies_to_workers;
 mod merges;
+mod neighbours;
 mod nested_groups;
 mod observe;
 mod peeks;
@@ -194,6 +195,7 @@ pub fn cases() -> Vec<Case> {
         guards::cases(),
         receipts::cases(),
         submits::cases(),
+        neighbours::cases(),
         task_ids::cases(),
         failure_tasks::cases(),
         keys::cases(),
