@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_core::clock::SystemClock;
 use plimsoll_core::{Namespace, Result, Store};
 use plimsoll_engine::{Bounds, GroupCommit};
 use plimsoll_store_postgres::{Config, Postgres, migrate};
@@ -42,12 +43,13 @@ impl Server {
 /// A namespace whose callers share transactions: PostgreSQL does not merge them by itself.
 pub(crate) async fn merged(postgres: &Postgres, namespace: Namespace) -> Result<Arc<dyn Store>> {
     let store = postgres.namespace(namespace).await?;
-    // While one transaction waits for its fsync, another one is decided.
+    // While one transaction waits for its fsync, another one is decided, unless that answers fewer callers.
     let bounds = Bounds {
         in_flight_max: 2,
         ..Bounds::default()
     };
-    Ok(Arc::new(GroupCommit::new(Arc::new(store), bounds)))
+    let clock = Arc::new(SystemClock::new());
+    Ok(Arc::new(GroupCommit::new(Arc::new(store), bounds, clock)))
 }
 
 impl PostgresUrl {

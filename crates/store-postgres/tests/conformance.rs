@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use plimsoll_core::clock::Clock;
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::conformance::{self, Harness, Opener};
 use plimsoll_core::error::Problem;
 use plimsoll_core::{Invalid, Namespace, Result, Store};
@@ -65,7 +65,10 @@ impl Opener for Server {
             ..Bounds::default()
         };
         Ok(match self.merged {
-            true => Arc::new(GroupCommit::new(store, bounds)),
+            true => {
+                let clock = Arc::new(SystemClock::new());
+                Arc::new(GroupCommit::new(store, bounds, clock))
+            }
             false => store,
         })
     }

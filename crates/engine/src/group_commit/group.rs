@@ -168,9 +168,10 @@ impl Group {
         self.exchange.claim = self.exchange.claim.take().or(claim);
     }
 
-    /// Sends it, and answers each member its part.
-    pub(super) async fn send(self, store: &dyn Store) {
-        let answer = send(store, self.verb, self.exchange, self.members.len()).await;
+    /// Sends it, and answers each member its part. How many there were.
+    pub(super) async fn send(self, store: &dyn Store) -> usize {
+        let callers = self.members.len();
+        let answer = send(store, self.verb, self.exchange, callers).await;
         let mut parts = answer.map(Parts::from);
         for member in self.members {
             let part = match &mut parts {
@@ -180,6 +181,7 @@ impl Group {
             // A caller that went away does not want to know.
             member.reply.send(part).ok();
         }
+        callers
     }
 }
 

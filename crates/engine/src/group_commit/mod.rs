@@ -30,16 +30,19 @@
 //! A store that merges by itself, as SQLite does, does not need this.
 
 mod group;
+mod pace;
 mod store;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::store::{Exchange, Exchanged};
 use plimsoll_core::{Error, Result, Store};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::group::{Call, Group, Room, Verb, send};
+use self::pace::Pace;
 use crate::answer::unheard;
 use crate::spawn::Spawner;
 
@@ -56,7 +59,7 @@ use crate::spawn::Spawner;
 /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
 /// ```
 pub fn group_commit(store: Arc<dyn Store>) -> GroupCommit {
-    GroupCommit::new(store, Bounds::default())
+    GroupCommit::new(store, Bounds::default(), Arc::new(SystemClock::new()))
 }
 
 /// How much may be in the queue and in flight together.
@@ -67,7 +70,7 @@ pub struct Bounds {
     /// About how many bytes they carry. A call that is larger goes when there is no other.
     pub bytes_max: u32,
     /// How many groups may be in flight at the same time: more than one where the store works on
-    /// several at once.
+    /// several at once. One at a time is tried now and then, and kept while it answers more callers.
     pub in_flight_max: usize,
 }
 
@@ -92,31 +95,39 @@ struct Shared {
     store: Arc<dyn Store>,
     queue: Mutex<Queue>,
     bounds: Bounds,
+    clock: Arc<dyn Clock>,
     calls: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     spawner: Spawner,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     /// What is to be sent, the next group first.
     groups: VecDeque<Group>,
     /// How many tasks are there that send them.
     drivers: usize,
+    pace: Pace,
 }
 
 impl GroupCommit {
-    /// Group commit within these bounds. Must be called inside a runtime.
-    pub fn new(store: Arc<dyn Store>, bounds: Bounds) -> Self {
+    /// Group commit within these bounds. The clock tells how fast groups are answered. Must be called inside a runtime.
+    pub fn new(store: Arc<dyn Store>, bounds: Bounds, clock: Arc<dyn Clock>) -> Self {
         let bounds = Bounds {
             calls_max: bounds.calls_max.max(1),
             bytes_max: bounds.bytes_max.max(1),
             in_flight_max: bounds.in_flight_max.max(1),
         };
+        let queue = Queue {
+            groups: VecDeque::new(),
+            drivers: 0,
+            pace: Pace::new(bounds.in_flight_max),
+        };
         let shared = Shared {
             store,
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
             bounds,
+            clock,
             calls: semaphore(bounds.calls_max),
             bytes: semaphore(bounds.bytes_max),
             spawner: Spawner::current(),
@@ -154,7 +165,10 @@ impl GroupCommit {
             return Err(call);
         }
         queue.groups.push_back(Group::of(*call));
-        if queue.drivers < self.shared.bounds.in_flight_max {
+        if queue.drivers < queue.pace.allowed() {
+            if queue.drivers == 0 && queue.pace.has_a_choice() {
+                queue.pace.sent_alone(self.shared.clock.monotonic());
+            }
             queue.drivers += 1;
             drop(queue);
             let driver = Driver {
@@ -179,6 +193,14 @@ impl Shared {
         })
     }
 
+    /// Takes note of a group that was answered.
+    fn answered(&self, callers: usize) {
+        let mut queue = self.queue();
+        if queue.pace.has_a_choice() {
+            queue.pace.answered(self.clock.monotonic(), callers);
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,7 +215,8 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         while let Some(group) = self.next() {
-            group.send(self.shared.store.as_ref()).await;
+            let callers = group.send(self.shared.store.as_ref()).await;
+            self.shared.answered(callers);
             // Whoever was answered may call again. Taking them in makes one group of two that
             // would take turns.
             tokio::task::yield_now().await;
@@ -202,7 +225,11 @@ impl Driver {
 
     fn next(&mut self) -> Option<Group> {
         let mut queue = self.shared.queue();
-        let next = queue.groups.pop_front();
+        // Whoever is one too many leaves the rest to the others.
+        let next = match queue.drivers <= queue.pace.allowed() {
+            true => queue.groups.pop_front(),
+            false => None,
+        };
         self.done = next.is_none();
         queue.drivers -= usize::from(self.done);
         next

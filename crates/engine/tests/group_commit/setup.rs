@@ -110,7 +110,7 @@ pub(crate) fn setup_with(limits: Limits, bounds: Bounds) -> Result<Setup> {
     let faulty = Arc::new(Decorated::new(bare.clone(), faults));
     let gated = Arc::new(Decorated::new(faulty, gate.clone()));
     Ok(Setup {
-        merged: Arc::new(GroupCommit::new(gated, bounds)),
+        merged: Arc::new(GroupCommit::new(gated, bounds, shared.clone())),
         ids: Ids::seeded(1, shared),
         clock,
         plan,

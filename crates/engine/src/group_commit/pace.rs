@@ -1,0 +1,334 @@
+//! How many groups are in flight: as many as may be, or one at a time, whichever has answered more callers.
+//!
+//! Several at once keep a store busy that would wait for its disk. Where its processors are busy anyway, as beside
+//! other processes, fewer and larger groups cost it less. Nothing that can be asked for tells which it is, so both are
+//! tried now and then, a few windows each in turn, and the better one is kept for longer and longer. Where few share
+//! a group there is nothing to gain: nobody waits for another group then.
+
+use std::time::Duration;
+
+/// How long a window lasts at least.
+const WINDOW: Duration = Duration::from_millis(50);
+/// How many groups it has at least.
+const GROUPS_MIN: usize = 8;
+/// A pause in which nothing was in flight: how long it was says nothing about the store. Callers who are answered and
+/// call again make none that is as long.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Groups that are answered right after a change, and not counted: they were filled before it.
+const UNCOUNTED: usize = 4;
+/// How many callers must share a group, on average, for one at a time to be tried.
+const CALLERS_MIN: usize = 8;
+/// A trial: so many windows, in turn.
+const TRIAL: u32 = 8;
+/// For how many windows its outcome is kept, first and at most.
+const KEPT_FIRST: u32 = 32;
+const KEPT_MAX: u32 = 128;
+/// How much better the other one must be, in percent.
+const BETTER: u128 = 105;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    All,
+    One,
+}
+
+impl Mode {
+    fn other(self) -> Self {
+        match self {
+            Self::All => Self::One,
+            Self::One => Self::All,
+        }
+    }
+}
+
+/// What was answered, in how much time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    groups: usize,
+    callers: usize,
+    time: Duration,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.groups += other.groups;
+        self.callers += other.callers;
+        self.time += other.time;
+    }
+
+    /// Whether it has answered clearly more in the same time.
+    fn beats(&self, other: &Self) -> bool {
+        let rate = |tally: &Self, of: &Self| tally.callers as u128 * of.time.as_nanos();
+        rate(self, other) * 100 > rate(other, self) * BETTER
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.callers >= self.groups * CALLERS_MIN
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    max: usize,
+    /// What is kept, and what is done now: the other one in every other window of a trial.
+    kept: Mode,
+    now: Mode,
+    /// Windows to go of the trial; 0: there is none.
+    trying: u32,
+    /// What the trial has shown, of what is kept and of the other one.
+    shown: [Tally; 2],
+    /// Windows to go until the next one, and how many there were.
+    keeping: u32,
+    kept_for: u32,
+    /// Of this window, when it began, and when a group was answered last.
+    window: Tally,
+    began: Option<Duration>,
+    last: Duration,
+    /// Groups that do not count.
+    uncounted: usize,
+}
+
+impl Pace {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            kept: Mode::All,
+            now: Mode::All,
+            trying: 0,
+            shown: Default::default(),
+            keeping: 0,
+            kept_for: KEPT_FIRST,
+            window: Tally::default(),
+            began: None,
+            last: Duration::ZERO,
+            uncounted: 0,
+        }
+    }
+
+    /// How many groups may be in flight.
+    pub(super) fn allowed(&self) -> usize {
+        match self.now {
+            Mode::All => self.max,
+            Mode::One => 1,
+        }
+    }
+
+    /// Whether it wants to know when groups are sent and answered.
+    pub(super) fn has_a_choice(&self) -> bool {
+        self.max > 1
+    }
+
+    /// A group is sent, and nothing else is in flight.
+    pub(super) fn sent_alone(&mut self, at: Duration) {
+        if at.saturating_sub(self.last) > PAUSE {
+            self.window = Tally::default();
+            self.began = None;
+        }
+    }
+
+    /// A group was answered.
+    pub(super) fn answered(&mut self, at: Duration, callers: usize) {
+        self.last = at;
+        if self.uncounted > 0 {
+            self.uncounted -= 1;
+            return;
+        }
+        let Some(began) = self.began else {
+            self.began = Some(at);
+            return;
+        };
+        self.window.groups += 1;
+        self.window.callers += callers;
+        self.window.time = at.saturating_sub(began);
+        if self.window.groups >= GROUPS_MIN && self.window.time >= WINDOW {
+            let window = std::mem::take(&mut self.window);
+            self.began = Some(at);
+            self.over(window);
+        }
+    }
+
+    fn over(&mut self, window: Tally) {
+        if !window.is_crowded() {
+            self.keep(Mode::All);
+            (self.kept_for, self.keeping) = (KEPT_FIRST, 0);
+        } else if self.trying > 0 {
+            self.shown[usize::from(self.now != self.kept)].add(window);
+            self.trying -= 1;
+            if self.trying > 0 {
+                self.change(self.now.other());
+            } else {
+                self.decide();
+            }
+        } else if self.keeping > 0 {
+            self.keeping -= 1;
+        } else {
+            self.shown = Default::default();
+            self.trying = TRIAL;
+            self.change(self.kept.other());
+        }
+    }
+
+    fn decide(&mut self) {
+        let [kept, other] = self.shown;
+        if other.beats(&kept) {
+            self.keep(self.kept.other());
+            self.kept_for = KEPT_FIRST;
+        } else {
+            self.keep(self.kept);
+            self.kept_for = (self.kept_for * 2).min(KEPT_MAX);
+        }
+        self.keeping = self.kept_for;
+    }
+
+    fn keep(&mut self, mode: Mode) {
+        self.kept = mode;
+        self.trying = 0;
+        self.change(mode);
+    }
+
+    fn change(&mut self, mode: Mode) {
+        if self.now != mode {
+            self.now = mode;
+            self.uncounted = UNCOUNTED;
+            self.began = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store that answers so many callers a second with all groups in flight, and with one.
+    struct Model {
+        all: u32,
+        one: u32,
+        /// Callers of a group with all in flight. With one, it has all of them.
+        callers: usize,
+        now: Duration,
+    }
+
+    impl Model {
+        fn new(all: u32, one: u32, callers: usize) -> Self {
+            Self {
+                all,
+                one,
+                callers,
+                now: Duration::ZERO,
+            }
+        }
+
+        /// Answers for so long; how much of that with one in flight, in percent.
+        fn run(&mut self, pace: &mut Pace, seconds: u64) -> u64 {
+            let until = self.now + Duration::from_secs(seconds);
+            let mut one = Duration::ZERO;
+            while self.now < until {
+                let (rate, callers) = match pace.allowed() {
+                    1 => (self.one, self.callers * 2),
+                    _ => (self.all, self.callers),
+                };
+                let time = Duration::from_secs(1) * callers as u32 / rate;
+                self.now += time;
+                if pace.allowed() == 1 {
+                    one += time;
+                }
+                pace.answered(self.now, callers);
+            }
+            one.as_millis() as u64 / seconds / 10
+        }
+    }
+
+    #[test]
+    fn what_answers_more_is_kept() {
+        let mut busy = Model::new(25_000, 30_000, 32);
+        assert!(busy.run(&mut Pace::new(2), 20) > 90);
+        let mut waiting = Model::new(40_000, 30_000, 32);
+        assert!(waiting.run(&mut Pace::new(2), 20) < 10);
+    }
+
+    #[test]
+    fn what_is_hardly_better_is_not_worth_a_change() {
+        let mut alike = Model::new(40_000, 41_000, 32);
+        assert!(alike.run(&mut Pace::new(2), 20) < 10);
+    }
+
+    #[test]
+    fn a_choice_lasts_until_the_other_one_is_better() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(40_000, 30_000, 32);
+        model.run(&mut pace, 30);
+        (model.all, model.one) = (25_000, 30_000);
+        model.run(&mut pace, 5);
+        assert!(model.run(&mut pace, 10) > 90);
+        (model.all, model.one) = (40_000, 30_000);
+        model.run(&mut pace, 5);
+        assert!(model.run(&mut pace, 10) < 10);
+    }
+
+    #[test]
+    fn a_long_choice_is_tried_seldom() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(40_000, 20_000, 32);
+        model.run(&mut pace, 20);
+        assert!(model.run(&mut pace, 60) <= 5);
+    }
+
+    #[test]
+    fn few_callers_never_wait_for_another_group() {
+        let mut few = Model::new(1_000, 5_000, 7);
+        assert_eq!(few.run(&mut Pace::new(2), 20), 0);
+    }
+
+    #[test]
+    fn when_callers_become_few_all_are_in_flight_again() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(25_000, 30_000, 32);
+        model.run(&mut pace, 10);
+        // Two callers of a group with one in flight.
+        (model.callers, model.all, model.one) = (1, 1_000, 1_000);
+        assert!(model.run(&mut pace, 1) <= 10);
+        assert_eq!(model.run(&mut pace, 10), 0);
+    }
+
+    #[test]
+    fn a_pause_is_not_counted() {
+        // A pause of a second after every 20 groups, whatever is tried. All at once is better but for the pauses, of
+        // which a window with larger groups has fewer.
+        let mut pace = Pace::new(2);
+        let mut now = Duration::ZERO;
+        let mut one = 0;
+        for _ in 0..2_000 {
+            now += Duration::from_secs(1);
+            pace.sent_alone(now);
+            for _ in 0..20 {
+                let (callers, millis) = match pace.allowed() {
+                    1 => (64, 7),
+                    _ => (32, 3),
+                };
+                one += u32::from(callers == 64);
+                now += Duration::from_millis(millis);
+                pace.answered(now, callers);
+            }
+        }
+        assert!(one < 2_000 * 20 / 10, "{one} groups were alone");
+        // Answers that follow at once are no pause.
+        let began = pace.began;
+        pace.sent_alone(now + PAUSE);
+        assert_eq!(pace.began, began);
+        pace.sent_alone(now + PAUSE + Duration::from_nanos(1));
+        assert_eq!(pace.began, None);
+    }
+
+    #[test]
+    fn one_at_a_time_leaves_no_choice() {
+        assert!(!Pace::new(1).has_a_choice());
+        assert_eq!(Pace::new(1).allowed(), 1);
+    }
+
+    #[test]
+    fn a_slow_store_is_given_enough_groups() {
+        // A group takes a tenth of a second: windows have eight of them.
+        let mut slow = Model::new(320, 400, 32);
+        assert!(slow.run(&mut Pace::new(2), 600) > 80);
+    }
+}
