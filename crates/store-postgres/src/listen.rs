@@ -32,6 +32,10 @@ use crate::spawn::spawn;
 /// What is written until then goes as one.
 const REST_EACH: Duration = Duration::from_micros(200);
 const REST_MOST: Duration = Duration::from_millis(5);
+/// Likewise where very much is written: everybody is busy then, and each notification is three commits of the server
+/// beside those that write.
+const REST_EACH_OF_MANY: Duration = Duration::from_micros(50);
+const REST_MOST_OF_MANY: Duration = Duration::from_millis(10);
 /// How long to wait before the first try to connect again, and the longest such wait.
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
@@ -248,9 +252,9 @@ impl Shared {
 /// How long nothing else is sent after a notification that told of so many changes.
 fn rest_after(changes: usize) -> Duration {
     let changes = u32::try_from(changes).unwrap_or(u32::MAX);
-    REST_EACH
-        .saturating_mul(changes)
-        .clamp(REST_EACH, REST_MOST)
+    let few = (REST_EACH.saturating_mul(changes)).clamp(REST_EACH, REST_MOST);
+    let many = REST_EACH_OF_MANY.saturating_mul(changes);
+    few.max(many.min(REST_MOST_OF_MANY))
 }
 
 /// Listens and tells until nobody is left.
@@ -368,7 +372,10 @@ mod tests {
         assert_eq!(rest_after(1), REST_EACH);
         assert_eq!(rest_after(7), REST_EACH * 7);
         assert_eq!(rest_after(25), REST_MOST);
-        assert_eq!(rest_after(usize::MAX), REST_MOST);
+        assert_eq!(rest_after(100), REST_MOST);
+        assert_eq!(rest_after(101), REST_EACH_OF_MANY * 101);
+        assert_eq!(rest_after(200), REST_MOST_OF_MANY);
+        assert_eq!(rest_after(usize::MAX), REST_MOST_OF_MANY);
     }
 
     /// How soon all is well after the cause of a fault has ended.
