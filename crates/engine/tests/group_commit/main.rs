@@ -5,4 +5,5 @@
 mod bounds;
 mod failures;
 mod merging;
+mod pace;
 mod setup;
