@@ -364,6 +364,7 @@ mod tests {
             for bits in 0..1_u32 << length {
                 let values: Vec<u32> = (0..length).map(|bit| bits >> bit & 1).collect();
                 let equal = values.iter().all(|value| *value == values[0]);
+                assert_eq!(shared(&values), equal.then_some(&values[0]));
                 let cut = same(values.iter().copied());
                 assert_eq!(
                     cut,

@@ -1,16 +1,19 @@
 //! Tasks that are written in one call: each as if it were alone, however alike the others are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::conformance::act::open_group;
 use crate::conformance::submits::as_submitted;
 use crate::conformance::world::{World, complete, fail_with, holder, lane, name};
 use crate::conformance::writes::{settle, submit};
 use crate::error::Result;
+use crate::group::NewGroup;
 use crate::ids::Revision;
-use crate::names::IdempotencyKey;
+use crate::names::{GroupId, IdempotencyKey};
 use crate::store::{Commit, Ending, FailRetry, StoreExt};
 use crate::task::{
-    FailureKind, Holder, Lane, NewTask, Priority, RetryPolicy, Status, Task, TaskState,
+    FailureKind, Holder, Lane, NewTask, Priority, RetryPolicy, Status, Task, TaskState, WorkerId,
 };
 
 cases!["neighbours":
@@ -24,7 +27,9 @@ fn plain(w: &World) -> NewTask {
 }
 
 /// Tasks that differ from a plain one in one thing each, and can be claimed at once.
-fn different(w: &World) -> Result<Vec<NewTask>> {
+async fn different(w: &World) -> Result<Vec<NewTask>> {
+    let group = GroupId::new("group")?;
+    open_group(w, NewGroup::new(group.clone())).await?;
     let elsewhere = |lane| NewTask::new(w.ids.task(), lane, "work");
     let once = RetryPolicy {
         max_attempts: 1,
@@ -36,6 +41,7 @@ fn different(w: &World) -> Result<Vec<NewTask>> {
         NewTask::new(w.ids.task(), lane(), "other"),
         plain(w).priority(Priority::HIGHEST),
         plain(w).key(IdempotencyKey::new("key")?),
+        plain(w).group(group),
         plain(w).owner(name("owner")?),
         plain(w).label(name("label")?, name("value")?),
         plain(w).retry(once),
@@ -56,7 +62,7 @@ async fn a_task_that_differs_from_its_neighbours_in_one_thing_is_submitted_with_
     w: World,
 ) -> Result<()> {
     let delay = Duration::from_secs(60);
-    let mut variants = different(&w)?;
+    let mut variants = different(&w).await?;
     variants.push(plain(&w).after(delay));
     for variant in variants {
         let delayed = variant.due != plain(&w).due;
@@ -66,6 +72,10 @@ async fn a_task_that_differs_from_its_neighbours_in_one_thing_is_submitted_with_
         for (n, new) in tasks.iter().enumerate() {
             let task = w.task(new.id).await?;
             let mut expected = as_submitted(new, w.now(), task.revision);
+            if new.group.is_some() {
+                let born = w.group("group").await?.born;
+                Arc::make_mut(&mut expected.spec).group_born = Some(born);
+            }
             if delayed && n == 1 {
                 expected.state.status = Status::Scheduled;
                 expected.state.runnable_at = w.now().saturating_plus(delay);
@@ -77,16 +87,23 @@ async fn a_task_that_differs_from_its_neighbours_in_one_thing_is_submitted_with_
     Ok(())
 }
 
-/// Submits and claims tasks, each by a call of its own and at a time of its own.
-async fn claimed(w: &World, tasks: Vec<NewTask>, last_by: &str) -> Result<Vec<(Task, Holder)>> {
+/// Submits and claims tasks, each by a call of its own and at a time of its own; the last one by another worker, if
+/// there is one.
+async fn claimed(
+    w: &World,
+    tasks: Vec<NewTask>,
+    other: Option<&WorkerId>,
+) -> Result<Vec<(Task, Holder)>> {
     let mut claimed = Vec::new();
     let count = tasks.len();
-    let (usual, last) = (w.worker("worker")?, w.worker(last_by)?);
+    let worker = w.worker("worker")?;
     for (n, new) in tasks.into_iter().enumerate() {
         w.advance(Duration::from_millis(1));
-        let worker = if n + 1 == count { &last } else { &usual };
+        let other = other.filter(|_| n + 1 == count);
         let id = w.store.submit(new).await?.id;
-        let task = w.claim_ids(worker, &[id]).await?.tasks.remove(0);
+        w.advance(Duration::from_millis(1));
+        let claimer = other.unwrap_or(&worker);
+        let task = w.claim_ids(claimer, &[id]).await?.tasks.remove(0);
         let held = holder(&task);
         claimed.push((task, held));
     }
@@ -94,10 +111,21 @@ async fn claimed(w: &World, tasks: Vec<NewTask>, last_by: &str) -> Result<Vec<(T
 }
 
 /// The state of a task that has ended, but for what nobody else can have.
-async fn ended(w: &World, task: &Task) -> Result<(TaskState, Vec<(FailureKind, String)>)> {
+async fn ended(
+    w: &World,
+    task: &Task,
+    how: &Ending,
+) -> Result<(TaskState, Vec<(FailureKind, String)>)> {
     let after = w.task(task.id()).await?;
+    let (status, result) = match how {
+        Ending::Complete { result } => (Status::Completed, result.clone()),
+        _ => (Status::Failed, None),
+    };
+    assert_eq!((after.status, &after.result), (status, &result));
+    assert_eq!(after.errors.is_empty(), status == Status::Completed);
     assert_eq!(after.spec, task.spec);
-    assert_eq!(after.started_at, task.started_at);
+    let times = |task: &Task| (task.started_at, task.claimed_at, task.runnable_at);
+    assert_eq!(times(&after), times(task));
     assert!(after.revision > task.revision);
     let mut state = after.state;
     (state.revision, state.started_at, state.claimed_at) = (Revision::ZERO, None, None);
@@ -123,28 +151,30 @@ async fn a_task_that_differs_from_its_neighbours_in_one_thing_is_ended_with_it(
         result: Some("result".into()),
     };
     let failed = fail_with("broken", FailRetry::Fatal);
-    let variants = different(&w)?
+    let variants = different(&w)
+        .await?
         .into_iter()
-        .map(|new| (new, complete(), "worker"));
-    let endings = [result, failed].map(|how| (plain(&w), how, "worker"));
-    let other = [(plain(&w), complete(), "another worker")];
-    for (variant, how, worker) in variants.chain(endings).chain(other).collect::<Vec<_>>() {
+        .map(|new| (new, complete(), None));
+    let endings = [result, failed].map(|how| (plain(&w), how, None));
+    let others = [w.worker("worker")?, w.worker("another worker")?];
+    let others = others.map(|other| (plain(&w), complete(), Some(other)));
+    for (variant, how, other) in variants.chain(endings).chain(others).collect::<Vec<_>>() {
         let alone = NewTask {
             id: w.ids.task(),
             key: None,
             ..variant.clone()
         };
         let endings = [complete(), complete(), how];
-        let together = claimed(&w, vec![plain(&w), plain(&w), variant], worker).await?;
-        let one_by_one = claimed(&w, vec![plain(&w), plain(&w), alone], worker).await?;
+        let together = claimed(&w, vec![plain(&w), plain(&w), variant], other.as_ref()).await?;
+        let one_by_one = claimed(&w, vec![plain(&w), plain(&w), alone], other.as_ref()).await?;
         let commits = together.iter().zip(&endings);
         let commits = commits.map(|((_, held), how)| Commit::of(settle(held, how.clone())));
         commit_all(&w, commits.collect()).await?;
         for ((_, held), how) in one_by_one.iter().zip(&endings) {
             commit_all(&w, vec![Commit::of(settle(held, how.clone()))]).await?;
         }
-        for ((task, _), (twin, _)) in together.iter().zip(&one_by_one) {
-            assert_eq!(ended(&w, task).await?, ended(&w, twin).await?);
+        for (((task, _), (twin, _)), how) in together.iter().zip(&one_by_one).zip(&endings) {
+            assert_eq!(ended(&w, task, how).await?, ended(&w, twin, how).await?);
         }
     }
     Ok(())

@@ -34,15 +34,17 @@ mod pace;
 mod store;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_core::clock::{Clock, SystemClock};
+use futures::future::{Either, select};
+use plimsoll_core::clock::{Clock, Sleep, SystemClock};
 use plimsoll_core::store::{Exchange, Exchanged};
 use plimsoll_core::{Error, Result, Store};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::group::{Call, Group, Room, Verb, send};
-use self::pace::Pace;
+use self::pace::{PATIENCE, Pace};
 use crate::answer::unheard;
 use crate::spawn::Spawner;
 
@@ -165,18 +167,10 @@ impl GroupCommit {
             return Err(call);
         }
         queue.groups.push_back(Group::of(*call));
-        if queue.drivers < queue.pace.allowed() {
-            if queue.drivers == 0 && queue.pace.has_a_choice() {
-                queue.pace.sent_alone(self.shared.clock.monotonic());
-            }
-            queue.drivers += 1;
-            drop(queue);
-            let driver = Driver {
-                shared: self.shared.clone(),
-                done: false,
-            };
-            self.shared.spawner.spawn(driver.run());
+        if queue.drivers == 0 && queue.pace.has_a_choice() {
+            queue.pace.sent_alone(self.shared.clock.monotonic());
         }
+        self.shared.drive(queue);
         Ok(())
     }
 }
@@ -193,6 +187,33 @@ impl Shared {
         })
     }
 
+    /// Sends what waits, if more may be in flight.
+    fn drive(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        if !queue.groups.is_empty() && queue.drivers < queue.pace.allowed() {
+            queue.drivers += 1;
+            drop(queue);
+            let driver = Driver {
+                shared: self.clone(),
+                done: false,
+            };
+            self.spawner.spawn(driver.run());
+        }
+    }
+
+    /// Ends when a group that keeps others from being in flight has taken long.
+    fn patience(&self) -> Option<Sleep> {
+        let queue = self.queue();
+        let waits = queue.pace.has_a_choice() && queue.pace.allowed() == 1;
+        waits.then(|| self.clock.sleep(PATIENCE))
+    }
+
+    /// Lets others go beside a group that takes long.
+    fn make_room(self: &Arc<Self>) {
+        let mut queue = self.queue();
+        queue.pace.make_room();
+        self.drive(queue);
+    }
+
     /// Takes note of a group that was answered.
     fn answered(&self, callers: usize) {
         let mut queue = self.queue();
@@ -206,7 +227,7 @@ impl Shared {
     }
 }
 
-/// Sends one group after another, until the queue is empty.
+/// Sends one group after another, until the queue is empty or others are enough.
 struct Driver {
     shared: Arc<Shared>,
     done: bool,
@@ -215,7 +236,17 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         while let Some(group) = self.next() {
-            let callers = group.send(self.shared.store.as_ref()).await;
+            let sending = pin!(group.send(self.shared.store.as_ref()));
+            let callers = match self.shared.patience() {
+                None => sending.await,
+                Some(patience) => match select(sending, patience).await {
+                    Either::Left((callers, _)) => callers,
+                    Either::Right(((), sending)) => {
+                        self.shared.make_room();
+                        sending.await
+                    }
+                },
+            };
             self.shared.answered(callers);
             // Whoever was answered may call again. Taking them in makes one group of two that
             // would take turns.

@@ -2,8 +2,8 @@
 //!
 //! Several at once keep a store busy that would wait for its disk. Where its processors are busy anyway, as beside
 //! other processes, fewer and larger groups cost it less. Nothing that can be asked for tells which it is, so both are
-//! tried now and then, a few windows each in turn, and the better one is kept for longer and longer. Where few share
-//! a group there is nothing to gain: nobody waits for another group then.
+//! tried now and then, a few windows each in turn. One at a time has to be clearly better every time: where callers are
+//! too few to keep the store busy both answer the same, and nobody should wait for another group then.
 
 use std::time::Duration;
 
@@ -11,20 +11,25 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_millis(50);
 /// How many groups it has at least.
 const GROUPS_MIN: usize = 8;
-/// A pause in which nothing was in flight: how long it was says nothing about the store. Callers who are answered and
-/// call again make none that is as long.
+/// A pause in which nothing was in flight ends a window without a result: how long it was says nothing about the
+/// store.
 const PAUSE: Duration = Duration::from_millis(5);
+/// After so many of them, without a window in between, there is room for all.
+const PAUSES_MAX: u32 = 8;
 /// Groups that are answered right after a change, and not counted: they were filled before it.
 const UNCOUNTED: usize = 4;
-/// How many callers must share a group, on average, for one at a time to be tried.
+/// How many callers must share a group, on average, for one at a time to be tried. It must have as many times more as
+/// it keeps others from being in flight.
 const CALLERS_MIN: usize = 8;
 /// A trial: so many windows, in turn.
 const TRIAL: u32 = 8;
-/// For how many windows its outcome is kept, first and at most.
+/// For how many windows its outcome is kept, first, and at most while trials confirm it.
 const KEPT_FIRST: u32 = 32;
 const KEPT_MAX: u32 = 128;
-/// How much better the other one must be, in percent.
-const BETTER: u128 = 105;
+/// How much better one at a time must be, in percent.
+const BETTER: u128 = 107;
+/// How long a group that is alone in flight may take before others go beside it, whatever it waits for.
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -61,29 +66,28 @@ impl Tally {
         let rate = |tally: &Self, of: &Self| tally.callers as u128 * of.time.as_nanos();
         rate(self, other) * 100 > rate(other, self) * BETTER
     }
-
-    fn is_crowded(&self) -> bool {
-        self.callers >= self.groups * CALLERS_MIN
-    }
 }
 
 #[derive(Debug)]
 pub(super) struct Pace {
     max: usize,
-    /// What is kept, and what is done now: the other one in every other window of a trial.
+    /// What the last trial chose, and what is done now: the other one in every other window of a trial.
     kept: Mode,
     now: Mode,
     /// Windows to go of the trial; 0: there is none.
     trying: u32,
-    /// What the trial has shown, of what is kept and of the other one.
-    shown: [Tally; 2],
-    /// Windows to go until the next one, and how many there were.
+    /// What the trial has shown of all, and of one at a time.
+    all: Tally,
+    one: Tally,
+    /// Windows to go until the next one, and how many there were at first.
     keeping: u32,
     kept_for: u32,
     /// Of this window, when it began, and when a group was answered last.
     window: Tally,
     began: Option<Duration>,
     last: Duration,
+    /// Pauses since the last window.
+    pauses: u32,
     /// Groups that do not count.
     uncounted: usize,
 }
@@ -95,12 +99,14 @@ impl Pace {
             kept: Mode::All,
             now: Mode::All,
             trying: 0,
-            shown: Default::default(),
+            all: Tally::default(),
+            one: Tally::default(),
             keeping: 0,
-            kept_for: KEPT_FIRST,
+            kept_for: 0,
             window: Tally::default(),
             began: None,
             last: Duration::ZERO,
+            pauses: 0,
             uncounted: 0,
         }
     }
@@ -123,6 +129,11 @@ impl Pace {
         if at.saturating_sub(self.last) > PAUSE {
             self.window = Tally::default();
             self.began = None;
+            self.pauses += 1;
+            if self.pauses >= PAUSES_MAX {
+                self.pauses = 0;
+                self.make_room();
+            }
         }
     }
 
@@ -143,16 +154,29 @@ impl Pace {
         if self.window.groups >= GROUPS_MIN && self.window.time >= WINDOW {
             let window = std::mem::take(&mut self.window);
             self.began = Some(at);
+            self.pauses = 0;
             self.over(window);
         }
     }
 
+    /// All that may be are in flight, for a while.
+    pub(super) fn make_room(&mut self) {
+        if self.now == Mode::One || self.trying > 0 {
+            self.keeping = KEPT_FIRST;
+        }
+        self.kept_for = 0;
+        self.keep(Mode::All);
+    }
+
     fn over(&mut self, window: Tally) {
-        if !window.is_crowded() {
-            self.keep(Mode::All);
-            (self.kept_for, self.keeping) = (KEPT_FIRST, 0);
+        let callers_min = CALLERS_MIN * (self.max / self.allowed());
+        if window.callers < window.groups * callers_min {
+            self.make_room();
         } else if self.trying > 0 {
-            self.shown[usize::from(self.now != self.kept)].add(window);
+            match self.now {
+                Mode::All => self.all.add(window),
+                Mode::One => self.one.add(window),
+            }
             self.trying -= 1;
             if self.trying > 0 {
                 self.change(self.now.other());
@@ -162,22 +186,23 @@ impl Pace {
         } else if self.keeping > 0 {
             self.keeping -= 1;
         } else {
-            self.shown = Default::default();
+            (self.all, self.one) = Default::default();
             self.trying = TRIAL;
             self.change(self.kept.other());
         }
     }
 
     fn decide(&mut self) {
-        let [kept, other] = self.shown;
-        if other.beats(&kept) {
-            self.keep(self.kept.other());
-            self.kept_for = KEPT_FIRST;
-        } else {
-            self.keep(self.kept);
-            self.kept_for = (self.kept_for * 2).min(KEPT_MAX);
-        }
+        let chosen = match self.one.beats(&self.all) {
+            true => Mode::One,
+            false => Mode::All,
+        };
+        self.kept_for = match chosen == self.kept {
+            true => (self.kept_for * 2).clamp(KEPT_FIRST, KEPT_MAX),
+            false => KEPT_FIRST,
+        };
         self.keeping = self.kept_for;
+        self.keep(chosen);
     }
 
     fn keep(&mut self, mode: Mode) {
@@ -190,6 +215,7 @@ impl Pace {
         if self.now != mode {
             self.now = mode;
             self.uncounted = UNCOUNTED;
+            self.window = Tally::default();
             self.began = None;
         }
     }
@@ -247,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn one_at_a_time_must_be_clearly_better_every_time() {
+        // Callers who come at their own pace are answered as fast as they come, either way.
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(25_000, 30_000, 32);
+        model.run(&mut pace, 10);
+        (model.all, model.one) = (20_000, 20_000);
+        model.run(&mut pace, 10);
+        assert!(model.run(&mut pace, 20) < 10);
+    }
+
+    #[test]
     fn what_is_hardly_better_is_not_worth_a_change() {
         let mut alike = Model::new(40_000, 41_000, 32);
         assert!(alike.run(&mut Pace::new(2), 20) < 10);
@@ -288,6 +325,91 @@ mod tests {
         (model.callers, model.all, model.one) = (1, 1_000, 1_000);
         assert!(model.run(&mut pace, 1) <= 10);
         assert_eq!(model.run(&mut pace, 10), 0);
+    }
+
+    #[test]
+    fn neither_are_they_tried_again_and_again_around_the_least_number() {
+        // Eight callers of a group in one window, and seven in the next.
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(8_000, 1_000, 8);
+        let mut one = 0;
+        for turn in 0..600 {
+            model.callers = if turn % 2 == 0 { 8 } else { 7 };
+            let until = model.now + WINDOW;
+            while model.now < until {
+                let alone = pace.allowed() == 1;
+                let (callers, micros) = if alone {
+                    (16, 16_000)
+                } else {
+                    (model.callers, 1_000)
+                };
+                one += u32::from(alone) * 16;
+                model.now += Duration::from_micros(micros);
+                pace.answered(model.now, callers);
+            }
+        }
+        assert!(one < 600 * 50 / 5, "{one} of {} ms alone", 600 * 50);
+    }
+
+    #[test]
+    fn with_one_at_a_time_a_group_must_have_twice_as_many() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(25_000, 30_000, 32);
+        model.run(&mut pace, 10);
+        assert_eq!(pace.allowed(), 1);
+        // Twelve callers, all in one group.
+        model.callers = 6;
+        model.run(&mut pace, 1);
+        assert_eq!(pace.allowed(), 2);
+        assert_eq!(model.run(&mut pace, 10), 0);
+    }
+
+    #[test]
+    fn callers_who_pause_find_room() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(25_000, 30_000, 32);
+        model.run(&mut pace, 10);
+        assert_eq!(pace.allowed(), 1);
+        // A burst of three groups every 20 ms: no window ends any more.
+        for _ in 0..PAUSES_MAX {
+            model.now += Duration::from_millis(20);
+            pace.sent_alone(model.now);
+            for _ in 0..3 {
+                model.now += Duration::from_millis(1);
+                pace.answered(model.now, 64);
+            }
+        }
+        assert_eq!(pace.allowed(), 2);
+    }
+
+    #[test]
+    fn room_is_made_at_once_and_for_a_while() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(25_000, 30_000, 32);
+        model.run(&mut pace, 10);
+        assert_eq!(pace.allowed(), 1);
+        pace.make_room();
+        assert_eq!(pace.allowed(), 2);
+        assert_eq!(model.run(&mut pace, 1), 0);
+        model.run(&mut pace, 5);
+        assert_eq!(pace.allowed(), 1, "it is tried again later");
+    }
+
+    #[test]
+    fn an_outcome_is_kept_for_longer_while_it_is_confirmed() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(40_000, 20_000, 32);
+        let mut kept = Vec::new();
+        while kept.len() < 4 {
+            model.run(&mut pace, 1);
+            if kept.last() != Some(&pace.kept_for) {
+                kept.push(pace.kept_for);
+            }
+            if pace.kept_for == KEPT_MAX {
+                break;
+            }
+        }
+        assert_eq!(kept, [KEPT_FIRST, KEPT_FIRST * 2, KEPT_MAX]);
     }
 
     #[test]

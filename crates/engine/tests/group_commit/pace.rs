@@ -1,7 +1,8 @@
 //! Groups are in flight together where that answers more callers, and one at a time where it does not.
 
+use std::future::pending;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct Slow {
     /// How long a call takes beside another one.
     beside: Duration,
     in_flight: Arc<AtomicUsize>,
+    /// The next call takes for ever.
+    hangs: Arc<AtomicBool>,
     /// How many were in flight when each call began, with itself.
     seen: Arc<Mutex<Vec<usize>>>,
 }
@@ -38,6 +41,9 @@ impl Around for Slow {
         let with = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.lock().unwrap().push(with);
         let takes = if with > 1 { self.beside } else { ALONE };
+        if self.hangs.swap(false, Ordering::SeqCst) {
+            pending::<()>().await;
+        }
         self.clock.sleep(takes).await;
         let answer = call().await;
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -47,46 +53,63 @@ impl Around for Slow {
     fn committed(&self, _: &[Result<Receipt>]) {}
 }
 
-/// How many of a hundred calls began beside another one, after a while, with 64 callers and room for 16 in a group.
+/// It, with group commit in front of it: room for 16 callers in a group, and for two groups in flight.
+struct Scene {
+    slow: Slow,
+    merged: GroupCommit,
+}
+
+impl Scene {
+    fn set(beside: Duration) -> Result<Self> {
+        let slow = Slow {
+            clock: ManualClock::new(),
+            beside,
+            in_flight: Arc::default(),
+            hangs: Arc::default(),
+            seen: Arc::default(),
+        };
+        let clock: Arc<dyn Clock> = Arc::new(slow.clock.clone());
+        let limits = Limits {
+            commits_max: 16,
+            ..Limits::default()
+        };
+        let memory = Memory::with(clock.clone(), limits);
+        let bare: Arc<dyn Store> = Arc::new(memory.open(Namespace::new("test")?));
+        let bounds = Bounds {
+            in_flight_max: 2,
+            ..Bounds::default()
+        };
+        let store = Arc::new(Decorated::new(bare, slow.clone()));
+        let merged = GroupCommit::new(store, bounds, clock);
+        Ok(Self { slow, merged })
+    }
+
+    /// For so many milliseconds, 64 callers call again and again. How many others each call was beside.
+    async fn run(&self, millis: usize) -> Vec<usize> {
+        self.slow.seen.lock().unwrap().clear();
+        let calls = (0..64).map(|_| async {
+            loop {
+                self.merged.commit_one(put("key").unwrap()).await.unwrap();
+            }
+        });
+        let time = async {
+            for _ in 0..millis {
+                for _ in 0..4 {
+                    tokio::task::yield_now().await;
+                }
+                self.slow.clock.advance(Duration::from_millis(1));
+            }
+        };
+        select(pin!(time), join_all(calls.map(Box::pin))).await;
+        self.slow.seen.lock().unwrap().clone()
+    }
+}
+
+/// How many of a hundred calls began beside another one, after a while.
 async fn percent_beside_others(beside: Duration) -> Result<usize> {
-    let clock = ManualClock::new();
-    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let limits = Limits {
-        commits_max: 16,
-        ..Limits::default()
-    };
-    let memory = Memory::with(shared.clone(), limits);
-    let slow = Slow {
-        clock: clock.clone(),
-        beside,
-        in_flight: Arc::default(),
-        seen: Arc::default(),
-    };
-    let bare: Arc<dyn Store> = Arc::new(memory.open(Namespace::new("test")?));
-    let bounds = Bounds {
-        in_flight_max: 2,
-        ..Bounds::default()
-    };
-    let store = Arc::new(Decorated::new(bare, slow.clone()));
-    let merged = Arc::new(GroupCommit::new(store, bounds, shared));
-    let calls = (0..64).map(|_| async {
-        loop {
-            merged.commit_one(put("key").unwrap()).await.unwrap();
-        }
-    });
-    let time = async {
-        for step in 0..20_000 {
-            if step == 10_000 {
-                slow.seen.lock().unwrap().clear();
-            }
-            for _ in 0..4 {
-                tokio::task::yield_now().await;
-            }
-            clock.advance(Duration::from_millis(1));
-        }
-    };
-    select(pin!(time), join_all(calls.map(Box::pin))).await;
-    let seen = slow.seen.lock().unwrap();
+    let scene = Scene::set(beside)?;
+    scene.run(10_000).await;
+    let seen = scene.run(10_000).await;
     assert!(seen.len() > 1_000, "{} calls", seen.len());
     Ok(100 * seen.iter().filter(|with| **with > 1).count() / seen.len())
 }
@@ -102,5 +125,16 @@ async fn a_store_that_waits_has_several_groups_in_flight() -> Result<()> {
 async fn a_store_that_is_busy_has_one() -> Result<()> {
     let percent = percent_beside_others(ALONE * 4).await?;
     assert!(percent < 10, "{percent} % began beside another one");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_that_takes_long_holds_up_the_others_for_a_moment_only() -> Result<()> {
+    let scene = Scene::set(ALONE * 4)?;
+    let seen = scene.run(10_000).await;
+    assert_eq!(seen.last(), Some(&1), "one at a time");
+    scene.slow.hangs.store(true, Ordering::SeqCst);
+    let seen = scene.run(1_000).await;
+    assert!(seen.len() > 30, "{} calls beside it", seen.len());
     Ok(())
 }

@@ -161,18 +161,19 @@ fn insert(ns: i32, rows: &[Row<'_>]) -> Call {
         .iter()
         .map(|row| Blob(row.spec.payload.clone()))
         .collect();
-    let place = |row: &Row<'_>| (row.spec.lane.clone(), row.spec.created_at);
-    let alike = rows.windows(2).all(|two| place(&two[0]) == place(&two[1]));
-    if let Some(first) = rows
-        .first()
-        .filter(|_| alike && rows.iter().all(Row::is_usual))
-    {
-        let (lane, created_at) = place(first);
-        let number = lane_number(ns, &lane);
+    let alike = |first: &Row<'_>, row: &Row<'_>| {
+        let (first, spec) = (first.spec, row.spec);
+        row.is_usual() && spec.lane == first.lane && spec.created_at == first.created_at
+    };
+    let first = rows.first();
+    if let Some(first) = first.filter(|first| rows.iter().all(|row| alike(first, row))) {
+        let lane = &first.spec.lane;
+        let number = lane_number(ns, lane);
+        let created_at = At(first.spec.created_at);
         let (queue, kind) = (lane.queue.to_string(), lane.kind.to_string());
         return Call::part(
             &INSERT_USUAL_SPECS,
-            params![ns, number, At(created_at), queue, kind, ids, born, payloads],
+            params![ns, number, created_at, queue, kind, ids, born, payloads],
         );
     }
     let lanes = same(rows.iter().map(|row| &row.spec.lane));

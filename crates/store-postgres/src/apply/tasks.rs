@@ -159,7 +159,7 @@ static INSERT_DONE: Part = part!(
     ]
 );
 
-/// As [`INSERT_USUAL_LIVE`]: those that the same worker has ended.
+/// As [`INSERT_USUAL_LIVE`]: those that the same worker has ended, or none.
 static INSERT_USUAL_DONE: Part = part!(
     "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, revision, started_at, finished_at, \
            settled_by, settled_worker) \

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_core::Store;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
-use plimsoll_store_postgres::Postgres;
+use plimsoll_store_postgres::{Config, Postgres};
 
 use crate::proxy::Mode;
 use crate::server::Server;
@@ -16,20 +16,54 @@ async fn pause(time: Duration) {
     SystemClock::new().sleep(time).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_and_comes_back_has_lost_nothing() {
+/// Nothing is lost by a server that is ended like this and started again.
+async fn comes_back(end: fn(&Server)) {
     let server = Server::start("");
     let world = World::on(&server.url).await;
     let traffic = Traffic::start(&world, &world.config).await;
     for _ in 0..2 {
         tokio::task::block_in_place(|| {
-            server.crash();
+            end(&server);
             server.start_again();
         });
         traffic.goes_on().await;
     }
     let refused = traffic.end(&world).await;
     assert!(!refused.is_empty(), "the server was away for a while");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_and_comes_back_has_lost_nothing() {
+    comes_back(Server::crash).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_stopped_and_comes_back_has_lost_nothing() {
+    comes_back(Server::stop).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_transaction_pooler_everybody_works_and_nothing_is_lost() {
+    let url = std::env::var("PLIMSOLL_TEST_PGBOUNCER_URL");
+    let pooler = Config::new(&url.expect("PLIMSOLL_TEST_PGBOUNCER_URL, which scripts/test sets"));
+    let world = World::shared().await;
+    let mut config = Config {
+        server: pooler.expect("a URL").server,
+        listen: false,
+        prepare: false,
+        ..world.config.clone()
+    };
+    let name = world.config.server.get_application_name();
+    config.server.application_name(name.expect("a name"));
+    let stranger = world.stranger().await;
+    let traffic = Traffic::start(&world, &config).await;
+    for _ in 0..10 {
+        world.kill_connections(&stranger).await;
+        pause(Duration::from_millis(100)).await;
+    }
+    traffic.goes_on().await;
+    // Its connections are the pooler's, which keeps them.
+    traffic.finish(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

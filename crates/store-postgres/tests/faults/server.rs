@@ -36,6 +36,11 @@ impl Server {
         self.run("start")
     }
 
+    /// Stops it: it says so to everybody, and writes what there is.
+    pub(crate) fn stop(&self) {
+        self.run("stop");
+    }
+
     /// Kills it: it has no time to say or write anything.
     pub(crate) fn crash(&self) {
         self.run("crash");
@@ -44,7 +49,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.run("stop");
+        self.stop();
         std::fs::remove_dir_all(&self.folder).ok();
     }
 }

@@ -134,9 +134,32 @@ impl Traffic {
         clock.monotonic()
     }
 
-    /// Ends everything and checks the books. Answers what was refused meanwhile.
-    pub(crate) async fn end(mut self, world: &World) -> BTreeMap<String, u64> {
+    /// Ends everything, checks the books, and that no connection is left. Answers what was refused meanwhile.
+    pub(crate) async fn end(self, world: &World) -> BTreeMap<String, u64> {
         let stranger = world.stranger().await;
+        let (store, refused) = self.finish(world).await;
+        let most = world.config.writers + world.config.readers + 1;
+        let connections = world.connections(&stranger).await;
+        assert!(connections.len() <= 2 * most, "{connections:#?}");
+        drop(store);
+        let mut left = Vec::new();
+        until(5, "closing all connections", async || {
+            let now = world.connections(&stranger).await;
+            if now.len() != left.len() {
+                println!("left: {now:#?}");
+            }
+            left = now;
+            left.is_empty()
+        })
+        .await;
+        refused
+    }
+
+    /// Ends everything and checks the books. Answers the store that was used, and what was refused meanwhile.
+    pub(crate) async fn finish(
+        mut self,
+        world: &World,
+    ) -> (Arc<PostgresStore>, BTreeMap<String, u64>) {
         // Before a worker ends, there must be nothing more to come.
         self.seen.enough.store(true, Ordering::Relaxed);
         while let Some(ended) = within(30, "writing", self.writers.join_next()).await {
@@ -156,23 +179,9 @@ impl Traffic {
             ended.expect("nobody panics");
         }
         self.audit().await;
-        let most = world.config.writers + world.config.readers + 1;
-        let connections = world.connections(&stranger).await;
-        assert!(connections.len() <= 2 * most, "{connections:#?}");
-        drop(self.store);
-        let mut left = Vec::new();
-        until(5, "closing all connections", async || {
-            let now = world.connections(&stranger).await;
-            if now.len() != left.len() {
-                println!("left: {now:#?}");
-            }
-            left = now;
-            left.is_empty()
-        })
-        .await;
         let refused = std::mem::take(&mut *lock(&self.seen.refused));
         println!("refused: {refused:#?}");
-        refused
+        (self.store, refused)
     }
 
     async fn audit(&self) {
