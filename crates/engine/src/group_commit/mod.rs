@@ -107,9 +107,17 @@ struct Shared {
 struct Queue {
     /// What is to be sent, the next group first.
     groups: VecDeque<Group>,
-    /// How many tasks are there that send them.
+    /// How many tasks are there that send them, and how many of them wait for an answer that is overdue.
     drivers: usize,
+    overdue: usize,
     pace: Pace,
+}
+
+impl Queue {
+    /// How many may be in flight.
+    fn allowed(&self) -> usize {
+        self.pace.allowed(self.overdue)
+    }
 }
 
 impl GroupCommit {
@@ -123,6 +131,7 @@ impl GroupCommit {
         let queue = Queue {
             groups: VecDeque::new(),
             drivers: 0,
+            overdue: 0,
             pace: Pace::new(bounds.in_flight_max),
         };
         let shared = Shared {
@@ -189,37 +198,22 @@ impl Shared {
 
     /// Sends what waits, if more may be in flight.
     fn drive(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
-        if !queue.groups.is_empty() && queue.drivers < queue.pace.allowed() {
+        if !queue.groups.is_empty() && queue.drivers < queue.allowed() {
             queue.drivers += 1;
             drop(queue);
             let driver = Driver {
                 shared: self.clone(),
                 done: false,
+                overdue: false,
             };
             self.spawner.spawn(driver.run());
         }
     }
 
-    /// Ends when a group that keeps others from being in flight has taken long.
+    /// Ends when a group has taken long, if that matters.
     fn patience(&self) -> Option<Sleep> {
-        let queue = self.queue();
-        let waits = queue.pace.has_a_choice() && queue.pace.allowed() == 1;
-        waits.then(|| self.clock.sleep(PATIENCE))
-    }
-
-    /// Lets others go beside a group that takes long.
-    fn make_room(self: &Arc<Self>) {
-        let mut queue = self.queue();
-        queue.pace.make_room();
-        self.drive(queue);
-    }
-
-    /// Takes note of a group that was answered.
-    fn answered(&self, callers: usize) {
-        let mut queue = self.queue();
-        if queue.pace.has_a_choice() {
-            queue.pace.answered(self.clock.monotonic(), callers);
-        }
+        let matters = self.queue().pace.has_a_choice();
+        matters.then(|| self.clock.sleep(PATIENCE))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -231,33 +225,54 @@ impl Shared {
 struct Driver {
     shared: Arc<Shared>,
     done: bool,
+    /// Whether the answer that it waits for is overdue.
+    overdue: bool,
 }
 
 impl Driver {
     async fn run(mut self) {
+        let shared = self.shared.clone();
         while let Some(group) = self.next() {
-            let sending = pin!(group.send(self.shared.store.as_ref()));
-            let callers = match self.shared.patience() {
+            let sending = pin!(group.send(shared.store.as_ref()));
+            let callers = match shared.patience() {
                 None => sending.await,
                 Some(patience) => match select(sending, patience).await {
                     Either::Left((callers, _)) => callers,
                     Either::Right(((), sending)) => {
-                        self.shared.make_room();
+                        self.make_room();
                         sending.await
                     }
                 },
             };
-            self.shared.answered(callers);
+            self.answered(callers);
             // Whoever was answered may call again. Taking them in makes one group of two that
             // would take turns.
             tokio::task::yield_now().await;
         }
     }
 
+    /// Lets others go beside a group whose answer is overdue.
+    fn make_room(&mut self) {
+        let mut queue = self.shared.queue();
+        self.overdue = true;
+        queue.overdue += 1;
+        self.shared.drive(queue);
+    }
+
+    /// Takes note of a group that was answered.
+    fn answered(&mut self, callers: usize) {
+        let mut queue = self.shared.queue();
+        queue.overdue -= usize::from(std::mem::take(&mut self.overdue));
+        if queue.pace.has_a_choice() {
+            let now = self.shared.clock.monotonic();
+            queue.pace.answered(now, callers);
+        }
+    }
+
     fn next(&mut self) -> Option<Group> {
         let mut queue = self.shared.queue();
         // Whoever is one too many leaves the rest to the others.
-        let next = match queue.drivers <= queue.pace.allowed() {
+        let next = match queue.drivers <= queue.allowed() {
             true => queue.groups.pop_front(),
             false => None,
         };
@@ -274,6 +289,7 @@ impl Drop for Driver {
         if !self.done {
             let mut queue = self.shared.queue();
             queue.drivers -= 1;
+            queue.overdue -= usize::from(self.overdue);
             let abandoned = std::mem::take(&mut queue.groups);
             drop(queue);
             drop(abandoned);

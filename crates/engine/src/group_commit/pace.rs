@@ -28,7 +28,8 @@ const KEPT_FIRST: u32 = 32;
 const KEPT_MAX: u32 = 128;
 /// How much better one at a time must be, in percent.
 const BETTER: u128 = 107;
-/// How long a group that is alone in flight may take before others go beside it, whatever it waits for.
+/// How long a group may take, whatever it waits for, before its answer is overdue and it no longer keeps others from
+/// being in flight.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +112,11 @@ impl Pace {
         }
     }
 
-    /// How many groups may be in flight.
-    pub(super) fn allowed(&self) -> usize {
+    /// How many groups may be in flight, if the answers of so many are overdue.
+    pub(super) fn allowed(&self, overdue: usize) -> usize {
         match self.now {
             Mode::All => self.max,
-            Mode::One => 1,
+            Mode::One => (1 + overdue).min(self.max),
         }
     }
 
@@ -160,7 +161,7 @@ impl Pace {
     }
 
     /// All that may be are in flight, for a while.
-    pub(super) fn make_room(&mut self) {
+    fn make_room(&mut self) {
         if self.now == Mode::One || self.trying > 0 {
             self.keeping = KEPT_FIRST;
         }
@@ -169,7 +170,7 @@ impl Pace {
     }
 
     fn over(&mut self, window: Tally) {
-        let callers_min = CALLERS_MIN * (self.max / self.allowed());
+        let callers_min = CALLERS_MIN * (self.max / self.allowed(0));
         if window.callers < window.groups * callers_min {
             self.make_room();
         } else if self.trying > 0 {
@@ -249,13 +250,13 @@ mod tests {
             let until = self.now + Duration::from_secs(seconds);
             let mut one = Duration::ZERO;
             while self.now < until {
-                let (rate, callers) = match pace.allowed() {
+                let (rate, callers) = match pace.allowed(0) {
                     1 => (self.one, self.callers * 2),
                     _ => (self.all, self.callers),
                 };
                 let time = Duration::from_secs(1) * callers as u32 / rate;
                 self.now += time;
-                if pace.allowed() == 1 {
+                if pace.allowed(0) == 1 {
                     one += time;
                 }
                 pace.answered(self.now, callers);
@@ -337,7 +338,7 @@ mod tests {
             model.callers = if turn % 2 == 0 { 8 } else { 7 };
             let until = model.now + WINDOW;
             while model.now < until {
-                let alone = pace.allowed() == 1;
+                let alone = pace.allowed(0) == 1;
                 let (callers, micros) = if alone {
                     (16, 16_000)
                 } else {
@@ -356,11 +357,11 @@ mod tests {
         let mut pace = Pace::new(2);
         let mut model = Model::new(25_000, 30_000, 32);
         model.run(&mut pace, 10);
-        assert_eq!(pace.allowed(), 1);
+        assert_eq!(pace.allowed(0), 1);
         // Twelve callers, all in one group.
         model.callers = 6;
         model.run(&mut pace, 1);
-        assert_eq!(pace.allowed(), 2);
+        assert_eq!(pace.allowed(0), 2);
         assert_eq!(model.run(&mut pace, 10), 0);
     }
 
@@ -369,7 +370,7 @@ mod tests {
         let mut pace = Pace::new(2);
         let mut model = Model::new(25_000, 30_000, 32);
         model.run(&mut pace, 10);
-        assert_eq!(pace.allowed(), 1);
+        assert_eq!(pace.allowed(0), 1);
         // A burst of three groups every 20 ms: no window ends any more.
         for _ in 0..PAUSES_MAX {
             model.now += Duration::from_millis(20);
@@ -379,7 +380,7 @@ mod tests {
                 pace.answered(model.now, 64);
             }
         }
-        assert_eq!(pace.allowed(), 2);
+        assert_eq!(pace.allowed(0), 2);
     }
 
     #[test]
@@ -387,12 +388,12 @@ mod tests {
         let mut pace = Pace::new(2);
         let mut model = Model::new(25_000, 30_000, 32);
         model.run(&mut pace, 10);
-        assert_eq!(pace.allowed(), 1);
+        assert_eq!(pace.allowed(0), 1);
         pace.make_room();
-        assert_eq!(pace.allowed(), 2);
+        assert_eq!(pace.allowed(0), 2);
         assert_eq!(model.run(&mut pace, 1), 0);
         model.run(&mut pace, 5);
-        assert_eq!(pace.allowed(), 1, "it is tried again later");
+        assert_eq!(pace.allowed(0), 1, "it is tried again later");
     }
 
     #[test]
@@ -423,7 +424,7 @@ mod tests {
             now += Duration::from_secs(1);
             pace.sent_alone(now);
             for _ in 0..20 {
-                let (callers, millis) = match pace.allowed() {
+                let (callers, millis) = match pace.allowed(0) {
                     1 => (64, 7),
                     _ => (32, 3),
                 };
@@ -442,9 +443,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_overdue_keeps_nobody_from_being_in_flight() {
+        let mut pace = Pace::new(3);
+        let allowed = |pace: &Pace| [0, 1, 2, 3].map(|overdue| pace.allowed(overdue));
+        assert_eq!(allowed(&pace), [3, 3, 3, 3]);
+        pace.keep(Mode::One);
+        assert_eq!(allowed(&pace), [1, 2, 3, 3]);
+    }
+
+    #[test]
     fn one_at_a_time_leaves_no_choice() {
         assert!(!Pace::new(1).has_a_choice());
-        assert_eq!(Pace::new(1).allowed(), 1);
+        assert_eq!(Pace::new(1).allowed(0), 1);
     }
 
     #[test]

@@ -134,7 +134,10 @@ async fn a_group_that_takes_long_holds_up_the_others_for_a_moment_only() -> Resu
     let seen = scene.run(10_000).await;
     assert_eq!(seen.last(), Some(&1), "one at a time");
     scene.slow.hangs.store(true, Ordering::SeqCst);
-    let seen = scene.run(1_000).await;
-    assert!(seen.len() > 30, "{} calls beside it", seen.len());
+    // However often both are tried meanwhile, another one goes beside it.
+    for _ in 0..20 {
+        let seen = scene.run(1_000).await;
+        assert!(seen.len() > 30, "{} calls beside it", seen.len());
+    }
     Ok(())
 }
