@@ -51,9 +51,9 @@ fn processes_in(folder: &Path) -> Vec<String> {
 
 /// The one JSON object that a run printed.
 fn summary(output: &Output) -> Value {
-    let complaint = text(&output.stderr);
-    assert!(output.status.success(), "{complaint}");
-    serde_json::from_str(text(&output.stdout)).expect("one JSON object")
+    let (complaint, said) = (text(&output.stderr), text(&output.stdout));
+    assert!(output.status.success(), "{complaint}\n{said}");
+    serde_json::from_str(said).expect("one JSON object")
 }
 
 fn number(summary: &Value, field: &str) -> u64 {

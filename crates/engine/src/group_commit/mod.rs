@@ -1,10 +1,13 @@
 //! Group commit: concurrent callers share one store call.
 //!
-//! While groups are in flight, as many as may be, the next one fills: commits of any caller, renewals of one lease
-//! duration, and one claim, sent as one `commit`, `renew` or `exchange`. There is no timer: a lone
+//! While groups are in flight, the next one fills: commits of any caller, renewals of one lease
+//! duration, and one claim, sent as one `commit`, `renew` or `exchange`. Nobody waits for others to come: a lone
 //! caller is served at once. A caller is answered when its group is. What has a place in a group is
 //! sent, whether or not its caller still waits; what waits for room when its caller goes away is
 //! not.
+//!
+//! Where several may be in flight, `pace.rs` finds out whether one at a time answers more callers. One that takes
+//! long keeps nobody from going beside it.
 //!
 //! The port takes one claim a call, so claims cannot be merged with each other, and as many store
 //! calls as there are claims are needed anyway. The rest can ride on them. Hence:
@@ -121,7 +124,8 @@ impl Queue {
 }
 
 impl GroupCommit {
-    /// Group commit within these bounds. The clock tells how fast groups are answered. Must be called inside a runtime.
+    /// Group commit within these bounds. The clock tells how fast groups are answered. Must be called inside a
+    /// runtime, one in which the clock can sleep if several groups may be in flight.
     pub fn new(store: Arc<dyn Store>, bounds: Bounds, clock: Arc<dyn Clock>) -> Self {
         let bounds = Bounds {
             calls_max: bounds.calls_max.max(1),
@@ -176,7 +180,7 @@ impl GroupCommit {
             return Err(call);
         }
         queue.groups.push_back(Group::of(*call));
-        if queue.drivers == 0 && queue.pace.has_a_choice() {
+        if queue.drivers == queue.overdue && queue.pace.has_a_choice() {
             queue.pace.sent_alone(self.shared.clock.monotonic());
         }
         self.shared.drive(queue);
@@ -266,6 +270,8 @@ impl Driver {
         if queue.pace.has_a_choice() {
             let now = self.shared.clock.monotonic();
             queue.pace.answered(now, callers);
+            // More may be in flight from now on.
+            self.shared.drive(queue);
         }
     }
 

@@ -29,7 +29,7 @@ const KEPT_MAX: u32 = 128;
 /// How much better one at a time must be, in percent.
 const BETTER: u128 = 107;
 /// How long a group may take, whatever it waits for, before its answer is overdue and it no longer keeps others from
-/// being in flight.
+/// being in flight. On a store where groups take longer than that, it is always all.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -459,8 +459,39 @@ mod tests {
 
     #[test]
     fn a_slow_store_is_given_enough_groups() {
-        // A group takes a tenth of a second: windows have eight of them.
-        let mut slow = Model::new(320, 400, 32);
+        let mut pace = Pace::new(2);
+        let each = Duration::from_millis(60);
+        for n in 1..=GROUPS_MIN as u32 {
+            pace.answered(each * n, 32);
+            assert_eq!(pace.window.groups, n as usize - 1, "it is not over");
+        }
+        pace.answered(each * (GROUPS_MIN as u32 + 1), 32);
+        assert_eq!((pace.window.groups, pace.trying), (0, TRIAL), "it is");
+        let mut slow = Model::new(1_600, 2_000, 32);
         assert!(slow.run(&mut Pace::new(2), 600) > 80);
+    }
+
+    #[test]
+    fn groups_that_were_filled_before_a_change_do_not_count() {
+        let mut pace = Pace::new(2);
+        pace.keep(Mode::One);
+        for n in 1..=UNCOUNTED as u32 {
+            pace.answered(WINDOW * n, 32);
+            assert_eq!(pace.began, None);
+        }
+        let first = WINDOW * (UNCOUNTED as u32 + 1);
+        pace.answered(first, 32);
+        assert_eq!(pace.began, Some(first));
+    }
+
+    #[test]
+    fn a_trial_has_as_many_windows_of_each() {
+        let mut pace = Pace::new(2);
+        let mut model = Model::new(40_000, 30_000, 32);
+        while pace.kept_for == 0 {
+            model.run(&mut pace, 1);
+        }
+        let windows = |tally: Tally| tally.time.as_millis() / WINDOW.as_millis();
+        assert_eq!((windows(pace.all), windows(pace.one)), (4, 4));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,16 @@ use crate::setup::put;
 /// How long a call takes that is alone with the store.
 const ALONE: Duration = Duration::from_millis(4);
 
+/// How long a call takes that hangs.
+const HANGS: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Hangs,
+    HangsForEver,
+    HangsAndBreaks,
+}
+
 /// A store whose calls take time.
 #[derive(Clone, Debug)]
 struct Slow {
@@ -25,8 +35,8 @@ struct Slow {
     /// How long a call takes beside another one.
     beside: Duration,
     in_flight: Arc<AtomicUsize>,
-    /// The next call takes for ever.
-    hangs: Arc<AtomicBool>,
+    /// What is to happen to the next call.
+    trouble: Arc<Mutex<Option<Trouble>>>,
     /// How many were in flight when each call began, with itself.
     seen: Arc<Mutex<Vec<usize>>>,
 }
@@ -41,12 +51,17 @@ impl Around for Slow {
         let with = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.lock().unwrap().push(with);
         let takes = if with > 1 { self.beside } else { ALONE };
-        if self.hangs.swap(false, Ordering::SeqCst) {
-            pending::<()>().await;
+        let trouble = self.trouble.lock().unwrap().take();
+        match trouble {
+            None => {}
+            Some(Trouble::HangsForEver) => pending::<()>().await,
+            Some(Trouble::Hangs | Trouble::HangsAndBreaks) => self.clock.sleep(HANGS).await,
         }
         self.clock.sleep(takes).await;
         let answer = call().await;
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let breaks = matches!(trouble, Some(Trouble::HangsAndBreaks));
+        assert!(!breaks, "broken on purpose");
         answer
     }
 
@@ -65,7 +80,7 @@ impl Scene {
             clock: ManualClock::new(),
             beside,
             in_flight: Arc::default(),
-            hangs: Arc::default(),
+            trouble: Arc::default(),
             seen: Arc::default(),
         };
         let clock: Arc<dyn Clock> = Arc::new(slow.clock.clone());
@@ -84,12 +99,17 @@ impl Scene {
         Ok(Self { slow, merged })
     }
 
+    fn trouble(&self, trouble: Trouble) {
+        *self.slow.trouble.lock().unwrap() = Some(trouble);
+    }
+
     /// For so many milliseconds, 64 callers call again and again. How many others each call was beside.
     async fn run(&self, millis: usize) -> Vec<usize> {
         self.slow.seen.lock().unwrap().clear();
         let calls = (0..64).map(|_| async {
             loop {
-                self.merged.commit_one(put("key").unwrap()).await.unwrap();
+                // Those whose group breaks call again.
+                self.merged.commit_one(put("key").unwrap()).await.ok();
             }
         });
         let time = async {
@@ -105,39 +125,59 @@ impl Scene {
     }
 }
 
-/// How many of a hundred calls began beside another one, after a while.
-async fn percent_beside_others(beside: Duration) -> Result<usize> {
-    let scene = Scene::set(beside)?;
-    scene.run(10_000).await;
-    let seen = scene.run(10_000).await;
+/// How many of a hundred calls began beside another one.
+fn percent_beside_others(seen: &[usize]) -> usize {
     assert!(seen.len() > 1_000, "{} calls", seen.len());
-    Ok(100 * seen.iter().filter(|with| **with > 1).count() / seen.len())
+    100 * seen.iter().filter(|with| **with > 1).count() / seen.len()
+}
+
+/// One that answers more with one group at a time, and has found that out.
+async fn busy() -> Result<Scene> {
+    let scene = Scene::set(ALONE * 4)?;
+    scene.run(10_000).await;
+    let percent = percent_beside_others(&scene.run(10_000).await);
+    assert!(percent < 10, "{percent} % began beside another one");
+    Ok(scene)
 }
 
 #[tokio::test]
 async fn a_store_that_waits_has_several_groups_in_flight() -> Result<()> {
-    let percent = percent_beside_others(ALONE).await?;
+    let scene = Scene::set(ALONE)?;
+    scene.run(10_000).await;
+    let percent = percent_beside_others(&scene.run(10_000).await);
     assert!(percent > 40, "{percent} % began beside another one");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_store_that_is_busy_has_one() -> Result<()> {
-    let percent = percent_beside_others(ALONE * 4).await?;
-    assert!(percent < 10, "{percent} % began beside another one");
-    Ok(())
+    busy().await.map(drop)
 }
 
 #[tokio::test]
 async fn a_group_that_takes_long_holds_up_the_others_for_a_moment_only() -> Result<()> {
-    let scene = Scene::set(ALONE * 4)?;
-    let seen = scene.run(10_000).await;
-    assert_eq!(seen.last(), Some(&1), "one at a time");
-    scene.slow.hangs.store(true, Ordering::SeqCst);
+    let scene = busy().await?;
+    scene.trouble(Trouble::HangsForEver);
     // However often both are tried meanwhile, another one goes beside it.
     for _ in 0..20 {
         let seen = scene.run(1_000).await;
         assert!(seen.len() > 30, "{} calls beside it", seen.len());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_that_is_answered_late_or_breaks_leaves_all_as_it_was() -> Result<()> {
+    for trouble in [Trouble::Hangs, Trouble::HangsAndBreaks] {
+        let scene = busy().await?;
+        for _ in 0..3 {
+            scene.trouble(trouble);
+            let seen = scene.run(1_000).await;
+            assert!(seen.contains(&2), "{trouble:?}: others went beside it");
+        }
+        scene.run(10_000).await;
+        let percent = percent_beside_others(&scene.run(10_000).await);
+        assert!(percent < 10, "{trouble:?}: {percent} % beside another one");
     }
     Ok(())
 }
