@@ -46,7 +46,12 @@ impl Run {
         .await?;
         summary.fault(working as u64, "workers registered that are gone");
         self.drain(Role::Watchdog).await?;
-        self.fault_processes(summary, "is left", &marked(&self.stage.mark));
+        self.eventually(GONE_WITHIN, async |run| {
+            left = marked(&run.stage.mark);
+            Ok(left.is_empty())
+        })
+        .await?;
+        self.fault_processes(summary, "is left", &left);
         self.nothing_held(summary).await?;
         self.nothing_due(summary).await
     }
@@ -104,13 +109,19 @@ impl Run {
         Ok(())
     }
 
-    /// What a sweep leaves, which was everything that was due.
-    async fn nothing_due(&self, summary: &mut Summary) -> Result<(), ChaosError> {
-        let pass = Sweeper::new(self.engine.clone()).pass_all().await;
-        summary.fault(pass.troubles.len() as u64, "things that cannot be swept");
-        let due = self.engine.store().due(Due { limit: 100 }).await?;
-        let count = due.scheduled.len() + due.expired.len() + due.records.len() + due.groups.len();
-        summary.fault(count as u64, "things due");
+    /// What sweeps leave, which was everything that was due. Something may become due right after one.
+    async fn nothing_due(&mut self, summary: &mut Summary) -> Result<(), ChaosError> {
+        let (mut troubles, mut left) = (0, 0);
+        self.eventually(GONE_WITHIN, async |run| {
+            let pass = Sweeper::new(run.engine.clone()).pass_all().await;
+            troubles = pass.troubles.len();
+            let due = run.engine.store().due(Due { limit: 100 }).await?;
+            left = due.scheduled.len() + due.expired.len() + due.records.len() + due.groups.len();
+            Ok(troubles + left == 0)
+        })
+        .await?;
+        summary.fault(troubles as u64, "things that cannot be swept");
+        summary.fault(left as u64, "things due");
         Ok(())
     }
 
