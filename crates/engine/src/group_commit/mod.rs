@@ -180,7 +180,7 @@ impl GroupCommit {
             return Err(call);
         }
         queue.groups.push_back(Group::of(*call));
-        if queue.drivers == queue.overdue && queue.pace.has_a_choice() {
+        if queue.drivers == 0 && queue.pace.has_a_choice() {
             queue.pace.sent_alone(self.shared.clock.monotonic());
         }
         self.shared.drive(queue);
@@ -270,8 +270,6 @@ impl Driver {
         if queue.pace.has_a_choice() {
             let now = self.shared.clock.monotonic();
             queue.pace.answered(now, callers);
-            // More may be in flight from now on.
-            self.shared.drive(queue);
         }
     }
 

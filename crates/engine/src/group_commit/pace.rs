@@ -475,13 +475,13 @@ mod tests {
     fn groups_that_were_filled_before_a_change_do_not_count() {
         let mut pace = Pace::new(2);
         pace.keep(Mode::One);
-        for n in 1..=UNCOUNTED as u32 {
+        // Two that were in flight, and two that waited.
+        for n in 1..=4 {
             pace.answered(WINDOW * n, 32);
             assert_eq!(pace.began, None);
         }
-        let first = WINDOW * (UNCOUNTED as u32 + 1);
-        pace.answered(first, 32);
-        assert_eq!(pace.began, Some(first));
+        pace.answered(WINDOW * 5, 32);
+        assert_eq!(pace.began, Some(WINDOW * 5));
     }
 
     #[test]
