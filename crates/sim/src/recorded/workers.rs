@@ -47,8 +47,9 @@ pub(super) async fn work(desk: Desk) -> Result<()> {
                 request: desk.ids.request(),
             }),
         };
-        let exchanged = desk.store().exchange(exchange).await?;
-        let claimed = exchanged.claimed.transpose()?;
+        let exchanged = tried(desk.store().exchange(exchange).await)?;
+        let claimed = exchanged.and_then(|exchanged| exchanged.claimed);
+        let claimed = claimed.map(tried).transpose()?.flatten();
         let claimed = claimed.into_iter().flat_map(|claimed| claimed.tasks);
         held.extend(claimed.map(|task| Holder {
             task: task.id(),
@@ -67,12 +68,21 @@ pub(super) async fn work(desk: Desk) -> Result<()> {
     Ok(())
 }
 
+/// What a call came to, unless it should be tried again: whoever does this goes on to the next thing.
+fn tried<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::Unavailable(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn submit(desk: &Desk) -> Result<()> {
     let id = desk.ids.task();
     desk.recorder.log().tasks.push(id);
     let task = NewTask::new(id, lane()?, "x").max_attempts(0);
     let submit = Commit::of(Write::Submit(Box::new(task)));
-    desk.store().commit_one(submit).await.map(drop)
+    tried(desk.store().commit_one(submit).await).map(drop)
 }
 
 /// Ends an attempt. Answers whether its task has ended.
@@ -94,11 +104,11 @@ async fn settle(desk: &Desk, holder: Holder) -> Result<bool> {
     match desk.store().commit_one(settle.clone()).await {
         // Whoever settles again is told the same.
         Ok(_) if desk.ids.below(10) == 0 => match desk.store().commit_one(settle).await {
-            Ok(_) | Err(Error::LeaseLost(_)) => Ok(completes),
+            Ok(_) | Err(Error::LeaseLost(_) | Error::Unavailable(_)) => Ok(completes),
             Err(error) => Err(error),
         },
         Ok(_) => Ok(completes),
-        Err(Error::LeaseLost(_)) => Ok(false),
+        Err(Error::LeaseLost(_) | Error::Unavailable(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -106,7 +116,7 @@ async fn settle(desk: &Desk, holder: Holder) -> Result<bool> {
 /// Ends leases that ran out, and lets tasks run that are due.
 pub(super) async fn sweep(desk: Desk) -> Result<()> {
     while !desk.is_over() {
-        desk.store().sweep(100, &desk.ids).await?;
+        tried(desk.store().sweep(100, &desk.ids).await)?;
         desk.pause(10).await;
     }
     Ok(())

@@ -47,8 +47,9 @@ pub(crate) async fn attempt(
         None => vec![Call::from(&BEGIN)],
         Some(_) => Vec::new(),
     };
-    if how.pace == Pace::Hurried {
-        begin.push((&HURRY).into());
+    match how.pace {
+        Pace::Patient => {}
+        Pace::Hurried | Pace::Rushed => begin.push((&HURRY).into()),
     }
     let first = session.revisions().await.map_err(untouched)?;
     let mut moment = Moment {

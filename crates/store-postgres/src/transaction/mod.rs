@@ -89,8 +89,10 @@ pub(crate) struct Done {
 pub(crate) enum Pace {
     /// As long as `lock_timeout` allows.
     Patient,
-    /// Hardly.
+    /// Hardly: as long as our own transactions take, even on a machine that is busy.
     Hurried,
+    /// Less than that: others wait for it.
+    Rushed,
 }
 
 /// How a transaction is tried.

@@ -15,9 +15,6 @@ use crate::stuck;
 /// How often a transaction is tried again because somebody else was faster.
 pub(crate) const TRIES: usize = 100;
 
-/// How often one commit waits for rows that somebody else has locked.
-const WAITS: usize = 2;
-
 /// How often with another connection.
 const RECONNECTS: usize = 8;
 
@@ -27,6 +24,14 @@ impl Pace {
         match about.stuck.has_unnamed(about.ns) && !part.commits.is_empty() {
             true => Self::Hurried,
             false => Self::Patient,
+        }
+    }
+
+    /// How often one commit waits once more for rows that somebody else has locked.
+    fn waits(self) -> usize {
+        match self {
+            Self::Patient | Self::Hurried => 2,
+            Self::Rushed => 0,
         }
     }
 }
@@ -93,10 +98,10 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
             Fault::Busy if part.renew.is_some() && part.commits.len() <= 1 && !how.past_locked => {
                 how.past_locked = true;
             }
-            Fault::Busy if pace == Pace::Hurried && part.commits.len() <= 1 => {
+            Fault::Busy if part.commits.len() <= 1 && waits < pace.waits() => waits += 1,
+            Fault::Busy if part.commits.len() <= 1 && pace != Pace::Patient => {
                 return Err((fault, applied));
             }
-            Fault::Busy if part.commits.len() <= 1 && waits < WAITS => waits += 1,
             Fault::Busy if !part.commits.is_empty() => {
                 drop(pooled);
                 let busy = stuck::look(pool, about.ns, &part.commits).await;
@@ -133,8 +138,7 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
 async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result<Done, Failed> {
     let held_up = stuck::held_up(&part.commits, about.stuck.rows(about.ns));
     if !held_up.contains(&true) {
-        // It was a row that a decision has led to.
-        about.stuck.mark_unnamed(about.ns);
+        // It is free by now, or a row that a decision has led to.
         return one_by_one(pool, about, part, Pace::Hurried).await;
     }
     let (mut free, mut stuck) = (Vec::new(), Vec::new());
@@ -186,7 +190,8 @@ async fn hardly_waiting(
         commits: vec![commit.clone()],
         ..Part::default()
     };
-    let mut done = match try_out(pool, about, one, Pace::Hurried).await {
+    let pace = if *waits { Pace::Hurried } else { Pace::Rushed };
+    let mut done = match try_out(pool, about, one, pace).await {
         Ok(done) => done,
         Err((fault, applied)) => {
             *waits &= !matches!(fault, Fault::Busy);
@@ -199,12 +204,13 @@ async fn hardly_waiting(
     (done.receipts.pop()).unwrap_or_else(|| Err(Error::Corrupt("a commit was not decided".into())))
 }
 
-/// Carries out each commit by itself: one that cannot be does not keep the others waiting.
+/// Carries out each commit by itself: one that cannot be does not keep the others waiting. Where a row
+/// stays locked, nobody waits for it for a while.
 async fn one_by_one(
     pool: &Pool,
     about: About<'_>,
     mut part: Part,
-    pace: Pace,
+    mut pace: Pace,
 ) -> Result<Done, Failed> {
     let mut all = Done::default();
     for commit in std::mem::take(&mut part.commits) {
@@ -217,7 +223,13 @@ async fn one_by_one(
                 all.news.absorb(&done.news);
                 all.receipts.extend(done.receipts);
             }
-            Err((fault, applied)) => all.receipts.push(Err(fault.into_error(applied))),
+            Err((fault, applied)) => {
+                if matches!(fault, Fault::Busy) {
+                    about.stuck.mark_unnamed(about.ns);
+                    pace = Pace::Rushed;
+                }
+                all.receipts.push(Err(fault.into_error(applied)));
+            }
         }
     }
     // The commits have happened, whatever becomes of the rest.

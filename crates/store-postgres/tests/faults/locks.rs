@@ -231,6 +231,47 @@ async fn a_serialization_failure_is_tried_again_and_reported_if_it_stays() {
     is_well(&store).await;
 }
 
+/// Records that are said to be locked when they are first written, as often as this.
+async fn said_to_be_locked(schema: &str, times: usize) -> (World, PostgresStore, Client) {
+    let body = format!(
+        "IF nextval('{schema}.tries') <= {times} THEN \
+         RAISE EXCEPTION 'no' USING ERRCODE = 'lock_not_available'; END IF;"
+    );
+    let (world, stranger) = with_trigger(schema, &body).await;
+    let store = world.open().await;
+    (world, store, stranger)
+}
+
+#[tokio::test]
+async fn a_row_that_was_locked_and_is_free_is_waited_for_the_next_time() {
+    let (world, store, stranger) = said_to_be_locked("fault_hiccup", 1).await;
+    let answers = store.commit(vec![put("beside"), put("trouble")]).await;
+    for answer in answers {
+        answer.expect("it is free by now");
+    }
+    // Longer than anybody waits for what is known to stay locked.
+    let lock = "BEGIN; SELECT 1 FROM fault_hiccup.records WHERE key = 'beside' FOR UPDATE";
+    stranger.batch_execute(lock).await.expect("locked");
+    let clock = SystemClock::new();
+    let freed = async {
+        clock.sleep(world.config.lock_timeout / 2).await;
+        free(&stranger).await;
+    };
+    let (answer, ()) = join(one(&store, put("beside")), freed).await;
+    answer.expect("it was waited for");
+}
+
+#[tokio::test]
+async fn a_row_that_everybody_wants_is_waited_for_three_times_if_it_was_locked_for_long() {
+    // Once for both, three times for one of them, twice for the next.
+    let (_world, store, _stranger) = said_to_be_locked("fault_wanted", 6).await;
+    let answers = store.commit(vec![put("beside"), put("trouble")]).await;
+    let mut answers = answers.into_iter();
+    answers.next().expect("two").expect("not locked");
+    assert_told(answers.next().expect("two"), Applied::No, LOCKED);
+    one(&store, put("trouble")).await.expect("the seventh time");
+}
+
 #[tokio::test]
 async fn a_statement_that_takes_too_long_is_reported_and_has_not_happened() {
     let (world, stranger) = with_trigger(
