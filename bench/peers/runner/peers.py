@@ -24,6 +24,8 @@ class Peer:
     program: str
     #: What its drain and bulk are divided by: those who need minutes have less to do.
     slow: int = 1
+    #: Whether each job has an idempotency key of its own.
+    keys: bool = False
 
     def command(self) -> list[str]:
         match self.kind:
@@ -37,12 +39,14 @@ class Peer:
 
 PEERS = [
     Peer("plimsoll", "postgres", "ours", "peer-plimsoll"),
+    Peer("plimsoll-keys", "postgres", "ours", "peer-plimsoll", keys=True),
     Peer("graphile-worker", "postgres", "node", "graphile-worker.mjs"),
     Peer("pg-boss", "postgres", "node", "pg-boss.mjs"),
     Peer("awa", "postgres", "rust", "peer-awa"),
     Peer("apalis-postgres", "postgres", "rust", "peer-apalis-postgres"),
     Peer("procrastinate", "postgres", "python", "procrastinate_peer.py", slow=10),
     Peer("plimsoll-sqlite", "sqlite", "ours", "peer-plimsoll"),
+    Peer("plimsoll-sqlite-keys", "sqlite", "ours", "peer-plimsoll", keys=True),
     Peer("apalis-sqlite", "sqlite", "rust", "peer-apalis-sqlite", slow=5),
 ]
 

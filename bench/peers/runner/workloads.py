@@ -38,7 +38,8 @@ class Trial:
         self.jobs = scale.jobs // peer.slow
 
     def command(self, verb: str) -> list[str]:
-        return [*self.peer.command(), verb, self.url, "--workload", self.workload]
+        keys = ["--keys", "true"] if self.peer.keys else []
+        return [*self.peer.command(), verb, self.url, "--workload", self.workload, *keys]
 
     def run(self, steady: float | None) -> dict:
         run(self.command("setup"))

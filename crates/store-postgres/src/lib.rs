@@ -51,6 +51,7 @@ mod session;
 mod spawn;
 mod store;
 mod stuck;
+mod taken_keys;
 mod task_row;
 mod tls;
 mod transaction;

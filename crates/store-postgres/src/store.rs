@@ -36,6 +36,7 @@ use crate::notice::{News, Notice};
 use crate::pool::{Doubts, Pool};
 use crate::session::Session;
 use crate::stuck::Stuck;
+use crate::taken_keys::TakenKeys;
 use crate::{clerk, compact, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
@@ -121,6 +122,7 @@ pub(crate) struct Database {
     partitions: partitions::Look,
     held: Held,
     stuck: Stuck,
+    taken_keys: TakenKeys,
     floors: Floors,
     /// Tells other processes, and hears from them.
     listening: Option<Listening>,
@@ -155,6 +157,7 @@ impl Postgres {
             partitions: partitions::Look::default(),
             held: Held::default(),
             stuck: Stuck::default(),
+            taken_keys: TakenKeys::default(),
             floors: Floors::default(),
         });
         if let Some(listening) = &database.listening {
@@ -238,6 +241,7 @@ impl Database {
             off: (self.server_clock.as_ref()).map_or(Duration::ZERO, |clock| clock.off()),
             held: &self.held,
             stuck: &self.stuck,
+            taken_keys: &self.taken_keys,
             listening: self.listening.as_ref(),
             floors: &self.floors,
         }
@@ -320,6 +324,12 @@ impl PostgresStore {
     /// The schema, and the number of the namespace in it.
     pub(crate) fn place(&self) -> (&str, i32) {
         (&self.database.schema, self.ns)
+    }
+
+    /// Whether keys of tasks that are submitted are likely to be taken.
+    #[cfg(test)]
+    pub(crate) fn looks_at_keys(&self) -> bool {
+        self.database.taken_keys.are_likely(self.ns)
     }
 
     fn check(&self, input: &(impl Check + ?Sized)) -> Result<()> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Change, Entry, TaskEvent};
 use crate::conformance::act::insist;
+use crate::conformance::keys::keys_are_free;
 use crate::conformance::parallel;
 use crate::conformance::world::{LEASE, World, holder, lane};
 use crate::conformance::writes::{settle, submit};
@@ -19,6 +20,7 @@ use crate::task::{NewTask, Status};
 cases!["concurrency":
     of_two_submits_of_a_key_one_creates_and_both_answer_its_task,
     of_fifty_submits_of_a_key_one_creates_and_all_answer_its_task,
+    of_many_keys_that_several_submit_at_once_each_has_one_task,
     each_of_a_thousand_tasks_is_claimed_exactly_once,
     claims_by_id_give_a_task_to_exactly_one_worker,
     fences_of_a_contended_task_grow_with_every_claim,
@@ -132,6 +134,72 @@ async fn of_fifty_submits_of_a_key_one_creates_and_all_answer_its_task(w: World)
     let id = assert_one_created(&submitted);
     let submits = times(&w.history().await?.entries, TaskEvent::Submitted);
     assert_eq!(submits, BTreeMap::from([(id, 1)]));
+    Ok(())
+}
+
+/// Submits tasks with these keys in one call, and again what others were in the way of.
+async fn submit_keys(w: World, keys: Vec<IdempotencyKey>) -> Result<Vec<(String, Submitted)>> {
+    let mut left: Vec<NewTask> = (keys.into_iter())
+        .map(|key| w.new_task("work").key(key))
+        .collect();
+    let mut submitted = Vec::new();
+    while !left.is_empty() {
+        let commits = left.iter().cloned().map(|new| Commit::of(submit(new)));
+        let answers = w.store.commit(commits.collect()).await;
+        for (new, answer) in std::mem::take(&mut left).into_iter().zip(answers) {
+            match answer {
+                Ok(mut receipt) => match receipt.outcomes.remove(0) {
+                    Outcome::Submitted(one) => {
+                        let key = new.key.map(|request| request.key.to_string());
+                        submitted.push((key.unwrap_or_default(), one));
+                    }
+                    other => panic!("a submit answered {other:?}"),
+                },
+                Err(Error::Conflict(conflict))
+                    if matches!(*conflict, Conflict::Contended { .. }) =>
+                {
+                    left.push(new);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(submitted)
+}
+
+async fn of_many_keys_that_several_submit_at_once_each_has_one_task(w: World) -> Result<()> {
+    let worlds = handles(&w, 4).await?;
+    for round in 0..3 {
+        let keys = (0..300).map(|n| IdempotencyKey::new(format!("{round} {n:03}")));
+        let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
+        for w in &worlds {
+            keys_are_free(w).await?;
+        }
+        let calls = worlds.iter().cloned().enumerate().map(|(n, w)| {
+            let mut keys = keys.clone();
+            // Nobody goes through them in the same order, and not everybody has all of them.
+            keys.rotate_left(n * 75);
+            if n % 2 == 1 {
+                keys.reverse();
+            }
+            keys.truncate(300 - 10 * n);
+            submit_keys(w, keys)
+        });
+        let mut by_key: BTreeMap<String, Vec<Submitted>> = BTreeMap::new();
+        for (key, submitted) in all(parallel(calls).await)?.into_iter().flatten() {
+            by_key.entry(key).or_default().push(submitted);
+        }
+        assert_eq!(by_key.len(), keys.len());
+        let mut ids = BTreeMap::new();
+        for (key, submitted) in by_key {
+            let id = assert_one_created(&submitted);
+            assert_eq!(w.by_key(&key).await?.map(|task| task.id()), Some(id));
+            ids.insert(id, 1);
+        }
+        let mut submits = times(&w.history().await?.entries, TaskEvent::Submitted);
+        submits.retain(|id, _| ids.contains_key(id));
+        assert_eq!(submits, ids);
+    }
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use crate::conformance::world::{World, complete, conflict, fail, fail_with};
 use crate::error::{Conflict, Result};
 use crate::names::IdempotencyKey;
 use crate::store::{
-    Commit, Ending, FailRetry, Outcome, StoreExt, SubmitOutcome, Submitted, TaskByKey, Write,
+    Commit, Ending, FailRetry, Outcome, Receipt, StoreExt, SubmitOutcome, Submitted, TaskByKey,
+    Write,
 };
 use crate::task::{Holder, KeyLifetime, Lane, NewTask, OnConflict, Status, Task};
 
@@ -19,6 +20,7 @@ cases!["keys":
     a_key_is_one_for_all_lanes,
     a_key_of_another_namespace_is_another_key,
     submits_of_one_key_in_one_call_see_each_other,
+    of_many_keys_in_one_call_those_that_are_taken_answer_their_task,
 ];
 
 pub(super) const LIFETIMES: [KeyLifetime; 3] = [
@@ -318,5 +320,70 @@ async fn submits_of_one_key_in_one_call_see_each_other(w: World) -> Result<()> {
     assert_eq!(w.status(one.id).await?, Status::Cancelled);
     assert_eq!(w.store.task(two.id).await?, None);
     assert_eq!(w.by_key("key").await?.map(|task| task.id()), Some(three.id));
+    Ok(())
+}
+
+/// What submits of one call were answered.
+async fn submitted(w: &World, tasks: &[NewTask]) -> Result<Vec<Submitted>> {
+    let submit = |new: &NewTask| Commit::of(Write::Submit(Box::new(new.clone())));
+    let answers = w.store.commit(tasks.iter().map(submit).collect()).await;
+    let outcome = |answer: Result<Receipt>| match answer?.outcomes.remove(0) {
+        Outcome::Submitted(submitted) => Ok(submitted),
+        other => panic!("a submit answered {other:?}"),
+    };
+    answers.into_iter().map(outcome).collect()
+}
+
+/// Submits tasks under new keys, until a store that looks more carefully where keys were taken has no reason to any more.
+pub(super) async fn keys_are_free(w: &World) -> Result<()> {
+    for _ in 0..80 {
+        let key = w.ids.task().to_string();
+        w.store
+            .submit(attaching(w, &key, KeyLifetime::Forever)?)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn of_many_keys_in_one_call_those_that_are_taken_answer_their_task(w: World) -> Result<()> {
+    const TASKS: usize = 300;
+    let many = |round: &str| {
+        let new = |n| attaching(&w, &format!("{round} {n:03}"), KeyLifetime::Forever);
+        (0..TASKS).map(new).collect::<Result<Vec<_>>>()
+    };
+    let holder = w
+        .submit(attaching(&w, "held", KeyLifetime::Forever)?)
+        .await?;
+    let existing = |id| Submitted {
+        id,
+        outcome: SubmitOutcome::Existing,
+    };
+    for place in [0, TASKS / 2, TASKS - 1] {
+        keys_are_free(&w).await?;
+        let mut tasks = many(&format!("{place} taken"))?;
+        tasks[place] = attaching(&w, "held", KeyLifetime::Forever)?;
+        let mut expected: Vec<_> = tasks.iter().map(|new| created(new.id)).collect();
+        expected[place] = existing(holder.id());
+        assert_eq!(submitted(&w, &tasks).await?, expected);
+        // Another one with the key of the first.
+        let mut tasks = many(&format!("{place} twice"))?;
+        tasks[TASKS - 1].key = tasks[0].key.clone();
+        let mut expected: Vec<_> = tasks.iter().map(|new| created(new.id)).collect();
+        expected[TASKS - 1] = existing(tasks[0].id);
+        keys_are_free(&w).await?;
+        assert_eq!(submitted(&w, &tasks).await?, expected);
+        // Each of them again, which is answered the same, and others with their keys.
+        keys_are_free(&w).await?;
+        assert_eq!(submitted(&w, &tasks).await?, expected);
+        keys_are_free(&w).await?;
+        for new in &mut tasks {
+            new.id = w.ids.task();
+        }
+        let others: Vec<_> = expected.iter().map(|first| existing(first.id)).collect();
+        assert_eq!(submitted(&w, &tasks).await?, others);
+        for new in &tasks {
+            assert_eq!(w.store.task(new.id).await?, None);
+        }
+    }
     Ok(())
 }

@@ -102,6 +102,11 @@ impl<K: Ord + Clone, V> Table<K, V> {
         })
     }
 
+    /// The row as the store has it, if it was loaded and exists.
+    pub fn stored(&self, key: &K) -> Option<&V> {
+        self.slots.get(key)?.stored.as_ref()?.as_ref()
+    }
+
     /// Every row that was written, in key order.
     pub fn into_written(self) -> impl Iterator<Item = Written<K, V>> {
         self.slots.into_iter().filter_map(|(key, slot)| {

@@ -18,6 +18,7 @@ use plimsoll_core::{TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
 pub(crate) use self::copy::MANY;
+use self::records::NewKeys;
 use self::specs::{DELETE_SPECS, insert_specs};
 use self::tasks::{
     DELETE_DONE, DELETE_LIVE, DELETE_PLACES, Done, Live, Places, RENEW, UPDATE_LIVE,
@@ -57,6 +58,7 @@ pub(crate) struct Apply {
     delete_live: Places,
     delete_done: Places,
     update_live: (Live, Vec<i64>),
+    new_keys: NewKeys,
     new: Vec<Arc<Task>>,
     insert_live: Live,
     insert_done: Done,
@@ -199,9 +201,15 @@ impl Apply {
             .push(Call::new(&PROLONG, params![self.ns, claims, At(until)]));
     }
 
+    /// The statement that writes the keys that are given to tasks, if there are some.
+    pub(crate) fn new_keys(&mut self) -> Option<Call> {
+        let keys = std::mem::take(&mut self.new_keys);
+        (!keys.is_empty()).then(|| keys.insert(self.ns))
+    }
+
     /// The statements, in order. `copies`: many rows may be copied.
-    pub(crate) fn calls(self, copies: bool) -> Answer<Vec<Call>> {
-        let ns = self.ns;
+    pub(crate) fn calls(mut self, copies: bool) -> Answer<Vec<Call>> {
+        let (ns, new_keys) = (self.ns, self.new_keys());
         let mut calls = Vec::new();
         let (claims, tasks) = self.taken_out;
         if !claims.is_empty() {
@@ -228,6 +236,8 @@ impl Apply {
             let params = update.params(ns).into_iter().chain(params![before]);
             calls.push(Call::new(&UPDATE_LIVE, params.collect()));
         }
+        // First of what is new: where a key is taken, nothing is written in vain.
+        calls.extend(new_keys);
         if !self.new.is_empty() {
             calls.push(insert_specs(ns, &self.new, copies)?);
         }

@@ -7,7 +7,7 @@ use plimsoll_core::{GroupId, IdempotencyKey, Key, TaskId};
 use tokio_postgres::types::Type;
 
 use super::Apply;
-use crate::call::{Call, Param, Sql, params};
+use crate::call::{Call, Param, Part, Sql, params, part};
 use crate::codec::{At, Id, Json, encode, fields_to_json, signed};
 use crate::error::Answer;
 use crate::indexes::{Known, Moves};
@@ -44,10 +44,10 @@ pub(crate) static DELETE_RECORDS: Sql = Sql {
     types: &[Type::INT4, Type::TEXT_ARRAY, Type::INT8_ARRAY],
 };
 
-static INSERT_KEYS: Sql = Sql {
-    text: "INSERT INTO plimsoll.keys SELECT $1, * FROM unnest($2, $3)",
-    types: &[Type::INT4, Type::TEXT_ARRAY, Type::UUID_ARRAY],
-};
+static INSERT_KEYS: Part = part!(
+    "INSERT INTO plimsoll.keys SELECT $1, * FROM unnest($2, $3)",
+    &[Type::INT4, Type::TEXT_ARRAY, Type::UUID_ARRAY]
+);
 
 pub(crate) static UPDATE_KEYS: Sql = Sql {
     text: "WITH changed AS (UPDATE plimsoll.keys k SET task = u.task \
@@ -142,8 +142,7 @@ impl Apply {
     }
 
     pub(super) fn keys(&mut self, written: impl Iterator<Item = Written<IdempotencyKey, TaskId>>) {
-        let (mut insert, mut update, mut delete) = (
-            (Vec::new(), Vec::new()),
+        let (mut update, mut delete) = (
             (Vec::new(), Vec::new(), Vec::new()),
             (Vec::new(), Vec::new()),
         );
@@ -152,8 +151,8 @@ impl Apply {
             match (row.before.map(Id::from), row.after.map(Id::from)) {
                 (None, None) => {}
                 (None, Some(after)) => {
-                    insert.0.push(key);
-                    insert.1.push(after);
+                    self.new_keys.0.push(key);
+                    self.new_keys.1.push(after);
                 }
                 (Some(before), Some(after)) => {
                     update.0.push(key);
@@ -174,10 +173,6 @@ impl Apply {
         if !update.0.is_empty() {
             let params = params![ns, update.0, update.1, update.2];
             self.others.push(Call::new(&UPDATE_KEYS, params));
-        }
-        if !insert.0.is_empty() {
-            self.others
-                .push(Call::new(&INSERT_KEYS, params![ns, insert.0, insert.1]));
         }
     }
 
@@ -200,6 +195,21 @@ impl Apply {
         self.others.extend(new.call(&INSERT_GROUPS, self.ns));
         self.others.extend(changed.call(&UPSERT_GROUPS, self.ns));
         Ok(())
+    }
+}
+
+/// Keys that are given to tasks, in their order: two transactions with the same ones do not wait for each other.
+#[derive(Debug, Default)]
+pub(super) struct NewKeys(Vec<String>, Vec<Id>);
+
+impl NewKeys {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Many of them, too: a `COPY` has a turn of its own, and that takes longer than it saves.
+    pub(super) fn insert(self, ns: i32) -> Call {
+        Call::part(&INSERT_KEYS, params![ns, self.0, self.1])
     }
 }
 

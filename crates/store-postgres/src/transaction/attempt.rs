@@ -8,7 +8,7 @@ use plimsoll_core::error::Applied;
 use plimsoll_core::store::{Commit, Receipt, Renewal};
 use plimsoll_core::{Result, Revision, TaskId, Timestamp};
 
-use super::assumed::{Assumed, claims_of};
+use super::assumed::{Assumed, claims_of, keys};
 use super::writing::Writing;
 use super::{About, Done, Failed, How, Pace, Part, beside};
 use crate::call::{BEGIN, Call, Sql, params};
@@ -61,6 +61,11 @@ pub(crate) async fn attempt(
         true => Assumed::nothing(about),
         false => Assumed::of(&part.commits, about),
     };
+    let has_keys = keys(&part.commits).next().is_some();
+    if has_keys && part.beside.is_some() && !assumed.has_keys() {
+        // Somebody has met a key that is taken, meanwhile.
+        return Err(untouched(Fault::Moved));
+    }
     let mut claims = claims_of(about, part, &assumed, how.cautious);
     let spent = about.held.spent(ns);
     if !spent.is_empty() {
@@ -76,6 +81,11 @@ pub(crate) async fn attempt(
         &mut begin,
     );
     let decided = decided.await.map_err(untouched)?;
+    if has_keys {
+        let is_taken = |key| decided.loaded.rows.keys.stored(key).is_some();
+        let taken = keys(&part.commits).any(is_taken);
+        about.taken_keys.learn(ns, taken);
+    }
     let unused = moment.revision.get();
     let mut writing = Writing::new(ns, session.prepares());
     let mut done = Done::default();
@@ -123,19 +133,17 @@ pub(crate) async fn attempt(
         done.look_into_inbox = taken.look_into_inbox;
         done.claimed = Some(Ok(taken.claimed));
     }
-    calls.extend(writing.flush().map_err(untouched)?);
-    calls.extend(remember);
-    if let Some(first) = part
-        .beside
-        .as_ref()
-        .and_then(|beside| beside.first.as_ref())
-    {
-        let sent = session.run(&std::mem::take(&mut calls)).await;
-        sent.map_err(untouched)?;
-        if !beside::has_happened(first).await {
-            return Err(untouched(Fault::Moved));
+    let beside = part.beside.as_ref();
+    let new_keys = beside.and_then(|_| writing.apply.new_keys());
+    let others = writing.flush().map_err(untouched)?;
+    match beside {
+        None => calls.extend(others),
+        Some(beside) => {
+            let left = beside::write(session, beside, calls, new_keys, others).await;
+            calls = left.map_err(untouched)?;
         }
     }
+    calls.extend(remember);
     // What was submitted is thought to be there since `now`.
     let late = || (about.clock.now().since(now) + about.off > LATE).then_some(now);
     done.news = writing.news();

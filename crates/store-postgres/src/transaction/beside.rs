@@ -3,6 +3,10 @@
 //! Many tasks that are new and have nothing to do with each other are written by two connections: while the server
 //! works on one half, the other is on its way, and it has more than one processor. What was promised still holds:
 //! commits of one call take effect in order. So the second half is written, but its end waits for the end of the first.
+//!
+//! The server does not see that. If one who waits so held what the first of another call waits for, and that call
+//! likewise, nobody would get on. So where tasks have keys, which others may want, too, the second begins when the first
+//! has all of its own.
 
 use std::collections::BTreeSet;
 
@@ -15,48 +19,104 @@ use tokio::sync::watch;
 
 use super::{About, Done, Failed, Part, tries};
 use crate::apply::MANY;
-use crate::error::Fault;
+use crate::call::Call;
+use crate::error::{Answer, Fault};
 use crate::pool::Pool;
+use crate::session::Session;
 
-/// The place of a transaction beside another one.
+/// A transaction beside another one.
 #[derive(Debug)]
 pub(crate) struct Beside {
     /// When both are said to happen: which tasks are first in line does not depend on who was faster.
     pub(super) now: Timestamp,
-    /// Of the second one: the end of the first.
-    pub(super) first: Option<End>,
+    pub(super) place: Place,
 }
 
-/// Whether a transaction has happened, as soon as that is known.
-type End = watch::Receiver<Option<bool>>;
+/// Which of the two it is, with how far the first is.
+#[derive(Debug)]
+pub(super) enum Place {
+    First(watch::Sender<Progress>),
+    Second(watch::Receiver<Progress>),
+}
 
-/// Waits for the end of a transaction. Answers whether it has happened.
-pub(super) async fn has_happened(end: &End) -> bool {
-    let mut end = end.clone();
-    let known = end.wait_for(Option::is_some).await;
-    known.is_ok_and(|happened| *happened == Some(true))
+/// How far the first transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    Begins,
+    HasKeys,
+    Happened,
+    Failed,
+}
+
+/// Waits until the first transaction is so far. Fails if it does not get there.
+async fn wait_for(first: &watch::Receiver<Progress>, far: Progress) -> Answer<()> {
+    let mut first = first.clone();
+    match first.wait_for(|first| *first >= far).await {
+        Ok(first) if *first != Progress::Failed => Ok(()),
+        Ok(_) | Err(_) => Err(Fault::Moved),
+    }
+}
+
+/// Writes what can be before the end of a transaction that has one beside it, from `begun` on: the `keys` that its tasks
+/// are given, and what `others` there is. Answers what is left to be sent.
+pub(super) async fn write(
+    session: &mut Session,
+    beside: &Beside,
+    mut begun: Vec<Call>,
+    keys: Option<Call>,
+    others: Vec<Call>,
+) -> Answer<Vec<Call>> {
+    match &beside.place {
+        Place::First(progress) => {
+            if let Some(keys) = keys {
+                begun.push(keys);
+                session.run(&std::mem::take(&mut begun)).await?;
+            }
+            progress.send_replace(Progress::HasKeys);
+            begun.extend(others);
+            Ok(begun)
+        }
+        Place::Second(first) => {
+            if let Some(keys) = keys {
+                wait_for(first, Progress::HasKeys).await?;
+                begun.push(keys);
+            }
+            begun.extend(others);
+            session.run(&begun).await?;
+            wait_for(first, Progress::Happened).await?;
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// The task that a commit submits, if that is all it does, and it has nothing to do with others.
 fn lone(commit: &Commit) -> Option<&NewTask> {
     match &commit.writes[..] {
         [Write::Submit(new)] if commit.id.is_none() && commit.guards.is_empty() => {
-            (new.key.is_none() && new.group.is_none()).then_some(new)
+            new.group.is_none().then_some(new)
         }
         _ => None,
     }
 }
 
-/// Takes the second half out of a part, if it can be carried out beside the first.
-pub(super) fn second_half(part: &mut Part) -> Option<Part> {
+/// Takes the second half out of a part, if it can be carried out beside the first: no key may be in both, and
+/// none may be thought to be taken.
+pub(super) fn second_half(part: &mut Part, keys_are_free: bool) -> Option<Part> {
     let others = part.renew.is_some() || part.claim.is_some() || part.inbox.is_some();
     if others || part.commits.len() < 2 * MANY {
         return None;
     }
-    let lone = part.commits.iter().map_while(lone);
-    let ids: BTreeSet<_> = lone.map(|task| task.id).collect();
-    // Of tasks with the same id the first counts.
-    (ids.len() == part.commits.len()).then(|| Part {
+    let (mut ids, mut keys, mut keyed) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for task in part.commits.iter().map_while(lone) {
+        ids.insert(task.id);
+        if let Some(request) = &task.key {
+            keys.insert(&request.key);
+            keyed += 1;
+        }
+    }
+    // Of tasks with the same id or key the first counts.
+    let apart = ids.len() == part.commits.len() && keys.len() == keyed;
+    (apart && (keys_are_free || keyed == 0)).then(|| Part {
         commits: part.commits.split_off(part.commits.len().div_ceil(2)),
         ..Part::default()
     })
@@ -70,13 +130,17 @@ pub(super) async fn carry_out(
     mut first: Part,
     mut second: Part,
 ) -> [Result<Done, Failed>; 2] {
-    let (tell, told) = watch::channel(None);
+    let (progress, told) = watch::channel(Progress::Begins);
     let now = about.clock.now();
-    let beside = |first| Some(Beside { now, first });
-    (first.beside, second.beside) = (beside(None), beside(Some(told)));
+    let beside = |place| Some(Beside { now, place });
+    first.beside = beside(Place::First(progress.clone()));
+    second.beside = beside(Place::Second(told));
     let one = async {
         let tried = tries::once(pool, about, &first).await;
-        tell.send_replace(Some(tried.is_ok()));
+        progress.send_replace(match &tried {
+            Ok(_) => Progress::Happened,
+            Err(_) => Progress::Failed,
+        });
         tried
     };
     let (one, two) = join(one, tries::once(pool, about, &second)).await;
@@ -100,7 +164,10 @@ async fn again(
     tried: Result<Done, Failed>,
 ) -> Result<Done, Failed> {
     match tried {
-        Err((fault, Applied::No)) if !fault.is_final() => tries::carry_out(pool, about, part).await,
+        Err((fault, Applied::No)) if !fault.is_final() => {
+            let cautious = matches!(fault, Fault::Moved);
+            tries::carry_out(pool, about, part, cautious).await
+        }
         tried => tried,
     }
 }
@@ -136,7 +203,7 @@ mod tests {
             commits,
             ..Part::default()
         };
-        let second = second_half(&mut first)?;
+        let second = second_half(&mut first, true)?;
         Some((first.commits.len(), second.commits.len()))
     }
 
@@ -150,22 +217,43 @@ mod tests {
 
     #[test]
     fn what_depends_on_others_stays_in_one() {
-        let but = |change: fn(&mut Vec<NewTask>)| {
+        let but = |change: &dyn Fn(&mut Vec<NewTask>)| {
             let mut tasks = tasks(2 * MANY);
             change(&mut tasks);
             cut(tasks.into_iter().map(submit).collect())
         };
-        assert!(but(|_| ()).is_some());
-        assert_eq!(but(|tasks| tasks[9].id = tasks[MANY + 9].id), None);
-        let key = |tasks: &mut Vec<NewTask>| {
+        assert!(but(&|_| ()).is_some());
+        assert_eq!(but(&|tasks| tasks[9].id = tasks[MANY + 9].id), None);
+        let key = |tasks: &mut Vec<NewTask>, place: usize| {
             let key = "key".try_into().expect("a key");
-            tasks[MANY] = tasks[MANY].clone().key(key);
+            tasks[place] = tasks[place].clone().key(key);
         };
-        assert_eq!(but(key), None);
+        assert!(but(&|tasks| key(tasks, 9)).is_some());
+        let twice = |tasks: &mut Vec<NewTask>| {
+            key(tasks, 9);
+            key(tasks, MANY + 9);
+        };
+        assert_eq!(but(&twice), None);
         let group = |tasks: &mut Vec<NewTask>| {
             tasks[MANY].group = Some("group".try_into().expect("a group"));
         };
-        assert_eq!(but(group), None);
+        assert_eq!(but(&group), None);
+    }
+
+    #[test]
+    fn keys_that_may_be_taken_stay_in_one() {
+        let mut all = tasks(2 * MANY);
+        let cut = |tasks: &[NewTask], keys_are_free| {
+            let mut part = Part {
+                commits: tasks.iter().cloned().map(submit).collect(),
+                ..Part::default()
+            };
+            second_half(&mut part, keys_are_free).is_some()
+        };
+        assert!(cut(&all, false));
+        all[9] = all[9].clone().key("key".try_into().expect("a key"));
+        assert!(cut(&all, true));
+        assert!(!cut(&all, false));
     }
 
     #[test]

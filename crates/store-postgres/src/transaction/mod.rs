@@ -1,7 +1,7 @@
 //! One call that writes: commits, renewals and a claim in one transaction.
 //!
-//! First it is assumed that tasks to be submitted are new, so that nothing has to be read for
-//! them. If that turns out wrong, or somebody else was faster, everything is read and decided
+//! First it is assumed that tasks to be submitted are new, and their keys free, so that nothing has to be
+//! read for them. If that turns out wrong, or somebody else was faster, everything is read and decided
 //! again.
 
 mod assumed;
@@ -28,6 +28,7 @@ use crate::listen::Listening;
 use crate::notice::News;
 use crate::pool::Pool;
 use crate::stuck::Stuck;
+use crate::taken_keys::TakenKeys;
 
 pub(crate) use attempt::attempt;
 use beside::Beside;
@@ -55,6 +56,7 @@ pub(crate) struct About<'a> {
     pub(crate) off: Duration,
     pub(crate) held: &'a Held,
     pub(crate) stuck: &'a Stuck,
+    pub(crate) taken_keys: &'a TakenKeys,
     pub(crate) listening: Option<&'a Listening>,
     pub(crate) floors: &'a Floors,
 }
@@ -67,7 +69,7 @@ pub(crate) struct Part {
     pub(crate) claim: Option<Claim>,
     /// Where the commits come from, if it is the inbox: then the transaction has begun.
     pub(crate) inbox: Option<Inbox>,
-    /// Its place, if there is another one beside it.
+    /// Of one that has another one beside it.
     beside: Option<Beside>,
 }
 
@@ -155,10 +157,11 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
     }
     let mut carried = Vec::new();
     for mut part in parts {
-        let second = beside::second_half(&mut part);
+        let keys_are_free = !about.taken_keys.are_likely(about.ns);
+        let second = beside::second_half(&mut part, keys_are_free);
         let asked = Asked::of(&part);
         match second {
-            None => carried.push((asked, tries::carry_out(pool, about, part).await)),
+            None => carried.push((asked, tries::carry_out(pool, about, part, false).await)),
             Some(second) => {
                 let asked = [asked, Asked::of(&second)];
                 let done = beside::carry_out(pool, about, part, second).await;

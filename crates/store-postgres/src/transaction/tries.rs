@@ -36,25 +36,39 @@ impl Pace {
     }
 }
 
-/// Carries out a part, past rows that are thought to be locked by somebody else.
-pub(super) async fn carry_out(pool: &Pool, about: About<'_>, part: Part) -> Result<Done, Failed> {
+impl How {
+    fn at(pace: Pace) -> Self {
+        Self {
+            cautious: false,
+            pace,
+            past_locked: false,
+        }
+    }
+}
+
+/// Carries out a part, past rows that are thought to be locked by somebody else. `cautious`: nothing is assumed.
+pub(super) async fn carry_out(
+    pool: &Pool,
+    about: About<'_>,
+    part: Part,
+    cautious: bool,
+) -> Result<Done, Failed> {
     let stuck = about.stuck.rows(about.ns);
     match stuck::held_up(&part.commits, stuck).contains(&true) {
         true => past_the_stuck(pool, about, part).await,
         false => {
-            let pace = Pace::of(about, &part);
-            try_out(pool, about, part, pace).await
+            let how = How {
+                cautious,
+                ..How::at(Pace::of(about, &part))
+            };
+            try_out(pool, about, part, how).await
         }
     }
 }
 
 /// Tries a part once. What it came to may be that it has to be [carried out](carry_out) once more.
 pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<Done, Failed> {
-    let how = How {
-        cautious: false,
-        pace: Pace::of(about, part),
-        past_locked: false,
-    };
+    let how = How::at(Pace::of(about, part));
     let untouched = |fault| (fault, Applied::No);
     let mut pooled = pool.session().await.map_err(untouched)?;
     let session = pooled.session().map_err(untouched)?;
@@ -69,12 +83,8 @@ pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<D
 }
 
 /// Tries a part, again as long as that is of use.
-async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Result<Done, Failed> {
-    let mut how = How {
-        cautious: false,
-        pace,
-        past_locked: false,
-    };
+async fn try_out(pool: &Pool, about: About<'_>, part: Part, mut how: How) -> Result<Done, Failed> {
+    let pace = how.pace;
     let (mut tries, mut waits, mut reconnects) = (0, 0, 0);
     loop {
         let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
@@ -120,7 +130,7 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, pace: Pace) -> Resul
                     ..part
                 };
                 drop(pooled);
-                let mut done = Box::pin(try_out(pool, about, rest, pace)).await?;
+                let mut done = Box::pin(try_out(pool, about, rest, How::at(pace))).await?;
                 done.receipts = vec![Err(error)];
                 return Ok(done);
             }
@@ -149,8 +159,8 @@ async fn past_the_stuck(pool: &Pool, about: About<'_>, mut part: Part) -> Result
         }
     }
     part.commits = free;
-    let pace = Pace::of(about, &part);
-    let mut done = try_out(pool, about, part, pace).await?;
+    let how = How::at(Pace::of(about, &part));
+    let mut done = try_out(pool, about, part, how).await?;
     done.told = false;
     let mut free = std::mem::take(&mut done.receipts).into_iter();
     let (mut stuck, mut waits) = (stuck.into_iter(), true);
@@ -191,7 +201,7 @@ async fn hardly_waiting(
         ..Part::default()
     };
     let pace = if *waits { Pace::Hurried } else { Pace::Rushed };
-    let mut done = match try_out(pool, about, one, pace).await {
+    let mut done = match try_out(pool, about, one, How::at(pace)).await {
         Ok(done) => done,
         Err((fault, applied)) => {
             *waits &= !matches!(fault, Fault::Busy);
@@ -218,7 +228,7 @@ async fn one_by_one(
             commits: vec![commit],
             ..Part::default()
         };
-        match try_out(pool, about, one, pace).await {
+        match try_out(pool, about, one, How::at(pace)).await {
             Ok(done) => {
                 all.news.absorb(&done.news);
                 all.receipts.extend(done.receipts);
@@ -234,7 +244,7 @@ async fn one_by_one(
     }
     // The commits have happened, whatever becomes of the rest.
     let (renews, claims) = (part.renew.is_some(), part.claim.is_some());
-    match try_out(pool, about, part, Pace::Patient).await {
+    match try_out(pool, about, part, How::at(Pace::Patient)).await {
         Ok(done) => {
             all.news.absorb(&done.news);
             Ok(Done {

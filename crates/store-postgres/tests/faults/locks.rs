@@ -6,13 +6,15 @@ use futures::future::{join, join_all};
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
 use plimsoll_core::group::NewGroup;
-use plimsoll_core::store::{Commit, Ending, Exchange, Settle, Write};
+use plimsoll_core::store::{
+    Commit, Ending, Exchange, Outcome, Settle, SubmitOutcome, Submitted, Write,
+};
 use plimsoll_core::task::{KeyLifetime, OnConflict, Task};
 use plimsoll_core::{GroupId, IdempotencyKey, Result, Store};
 use plimsoll_store_postgres::PostgresStore;
 use plimsoll_store_postgres::tokio_postgres::Client;
 
-use crate::world::{World, assert_told, claimed_of, is_well, one, put, submit, within};
+use crate::world::{World, assert_told, claimed_of, is_well, one, put, submit, until, within};
 
 const COMMITS: usize = 200;
 /// Which of them needs the row.
@@ -177,7 +179,7 @@ async fn a_deadlock_with_somebody_else_is_none_for_the_caller() {
         let waits = "SELECT count(*) FROM pg_stat_activity \
                      WHERE wait_event_type = 'Lock' AND application_name = $1";
         let name = world.namespace.as_str();
-        crate::world::until(5, "waiting for b", async || {
+        until(5, "waiting for b", async || {
             let watcher = stranger.query_one(waits, &[&name]).await;
             watcher.expect("a count").get::<_, i64>(0) > 0
         })
@@ -237,24 +239,26 @@ async fn said_to_be_locked(schema: &str, times: usize) -> (World, PostgresStore,
         "IF nextval('{schema}.tries') <= {times} THEN \
          RAISE EXCEPTION 'no' USING ERRCODE = 'lock_not_available'; END IF;"
     );
-    let (world, stranger) = with_trigger(schema, &body).await;
+    let (mut world, stranger) = with_trigger(schema, &body).await;
+    (world.config.lock_timeout, world.config.call_timeout) = (LOCK_TIMEOUT, LOCK_TIMEOUT * 10);
     let store = world.open().await;
     (world, store, stranger)
 }
 
 #[tokio::test]
 async fn a_row_that_was_locked_and_is_free_is_waited_for_the_next_time() {
-    let (world, store, stranger) = said_to_be_locked("fault_hiccup", 1).await;
+    let (_world, store, stranger) = said_to_be_locked("fault_hiccup", 1).await;
     let answers = store.commit(vec![put("beside"), put("trouble")]).await;
     for answer in answers {
         answer.expect("it is free by now");
     }
     // Longer than anybody waits for what is known to stay locked.
     let lock = "BEGIN; SELECT 1 FROM fault_hiccup.records WHERE key = 'beside' FOR UPDATE";
-    stranger.batch_execute(lock).await.expect("locked");
+    let locked = stranger.simple_query(lock).await.expect("locked");
+    assert!(locked.len() >= 4, "a row was locked: {locked:?}");
     let clock = SystemClock::new();
     let freed = async {
-        clock.sleep(world.config.lock_timeout / 2).await;
+        clock.sleep(LOCK_TIMEOUT / 2).await;
         free(&stranger).await;
     };
     let (answer, ()) = join(one(&store, put("beside")), freed).await;
@@ -342,4 +346,58 @@ async fn of_many_who_submit_the_same_at_once_one_is_first() {
     assert_eq!(counts.len(), 1);
     let claimed = stores[0].claim(world.claim(100)).await.expect("a claim");
     assert_eq!(claimed.tasks.len(), 10);
+}
+
+/// Many tasks are written by two transactions, one of which waits for the other. Nobody else may have to wait for both:
+/// if they did the same, the server would not see that they wait for each other.
+#[tokio::test]
+async fn who_waits_for_the_transaction_beside_it_holds_no_keys() {
+    let mut world = World::shared().await;
+    world.config.lock_timeout = Duration::from_secs(60);
+    world.config.call_timeout = Duration::from_secs(120);
+    let store = world.open().await;
+    world.config.lock_timeout = Duration::from_millis(200);
+    let other = world.open().await;
+    let (stranger, watcher) = (world.stranger().await, world.stranger().await);
+    let keyed = |place: usize| {
+        let key = IdempotencyKey::new(format!("key {place:03}")).expect("a key");
+        submit(world.task().key(key))
+    };
+    let takes_first = format!(
+        "BEGIN; INSERT INTO plimsoll.keys SELECT ns, 'key 000', gen_random_uuid() \
+         FROM plimsoll.namespaces WHERE name = '{}'",
+        world.namespace.as_str()
+    );
+    stranger.batch_execute(&takes_first).await.expect("taken");
+    let last = keyed(399);
+    let beside = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE wait_event_type = 'Lock' AND application_name = $1";
+        let name = world.namespace.as_str();
+        until(5, "waiting for the first key", async || {
+            let count = watcher.query_one(waits, &[&name]).await;
+            count.expect("a count").get::<_, i64>(0) == 1
+        })
+        .await;
+        // Time enough for the other one to write whatever it does.
+        SystemClock::new().sleep(Duration::from_millis(500)).await;
+        one(&other, last.clone()).await.expect("nobody has its key");
+        free(&stranger).await;
+    };
+    let (answers, ()) = join(store.commit((0..400).map(keyed).collect()), beside).await;
+    let answers: Result<Vec<_>> = answers.into_iter().collect();
+    let mut answers = answers.expect("everybody is answered");
+    let Some(Write::Submit(first)) = last.writes.first() else {
+        panic!("{last:?}");
+    };
+    let existing = Outcome::Submitted(Submitted {
+        id: first.id,
+        outcome: SubmitOutcome::Existing,
+    });
+    let answered = answers.pop().expect("the last one").outcomes;
+    assert_eq!(answered, [existing]);
+    for answer in answers {
+        let created = |outcome: &Outcome| matches!(outcome, Outcome::Submitted(submitted) if submitted.outcome == SubmitOutcome::Created);
+        assert!(answer.outcomes.iter().all(created), "{answer:?}");
+    }
 }

@@ -21,6 +21,8 @@ pub struct Args {
     pub rate: Option<f64>,
     /// How long each caller pauses after a job, in milliseconds.
     pub gap_ms: f64,
+    /// Whether each job has an idempotency key.
+    pub keys: bool,
 }
 
 impl Args {
@@ -35,6 +37,7 @@ impl Args {
             seconds: 0.0,
             rate: None,
             gap_ms: 0.0,
+            keys: false,
         };
         while let Ok(name) = next("a name") {
             let value = next(&name)?;
@@ -45,6 +48,7 @@ impl Args {
                 "--seconds" => args.seconds = value.parse()?,
                 "--rate" => args.rate = Some(value.parse()?),
                 "--gap-ms" => args.gap_ms = value.parse()?,
+                "--keys" => args.keys = value.parse()?,
                 _ => return Err(format!("no such option: {name}").into()),
             }
         }

@@ -17,11 +17,17 @@ const CONCURRENCY: usize = 64;
 struct Ours {
     tasks: Tasks,
     engine: plimsoll::Engine,
+    /// Whether each job has an idempotency key of its own.
+    keys: bool,
 }
 
 impl Ours {
     fn task(&self, job: &Job) -> Result<NewTask> {
-        Ok(self.tasks.json(QUEUE, KIND, job)?)
+        let task = self.tasks.json(QUEUE, KIND, job)?;
+        Ok(match self.keys {
+            true => task.key(format!("job-{}", job.n).try_into()?),
+            false => task,
+        })
     }
 }
 
@@ -33,13 +39,21 @@ impl Peer for Ours {
     async fn open(args: &Args) -> Result<Self> {
         let engine = Plimsoll::open(&args.url)?.engine("bench").await?;
         let tasks = Tasks::new(engine.clone());
-        Ok(Self { tasks, engine })
+        Ok(Self {
+            tasks,
+            engine,
+            keys: args.keys,
+        })
     }
 
     fn settings(&self) -> Value {
+        let keys = match self.keys {
+            true => "each with an idempotency key, kept as long as they are",
+            false => "no keys",
+        };
         json!({
             "submit": "submit; bulk by submit_all",
-            "work": format!("{CONCURRENCY} handlers at the same time, else the defaults; tasks and history kept, no keys"),
+            "work": format!("{CONCURRENCY} handlers at the same time, else the defaults; tasks and history kept, {keys}"),
         })
     }
 
