@@ -53,6 +53,7 @@ fn came_near_everything(outcome: Result<Figures, Violation>) {
         figures.calls_ordered,
         figures.swaps_refused,
         figures.leases_expired,
+        figures.keys_shared,
         figures.locks_taken,
         figures.hand_overs,
         figures.states_written,
@@ -117,6 +118,7 @@ async fn planted_bugs_are_found() {
         (Spoil::UnguardedSwap, &["records", "states"]),
         (Spoil::EndlessLease, &["acknowledged"]),
         (Spoil::UnguardedLock, &["locks"]),
+        (Spoil::LostKey, &["keys"]),
     ] {
         let found = found(spoil).await;
         let is_known = |violation: &Violation| rules.contains(&violation.rule);

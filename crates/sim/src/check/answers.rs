@@ -8,7 +8,7 @@ use plimsoll_core::store::{
     ChangePage, Changes, Claim, Claimed, Commit, Outcome, Receipt, Settle, Start, SubmitOutcome,
     Submitted, Write,
 };
-use plimsoll_core::task::{Holder, Status, Verb, WorkerId};
+use plimsoll_core::task::{Holder, KeyLifetime, KeyRequest, Status, Verb, WorkerId};
 use plimsoll_core::{Error, Position, Result, TaskId};
 
 use super::Checker;
@@ -46,6 +46,9 @@ impl Checker {
                     }
                     (Write::Submit(new), Outcome::Submitted(submitted)) => {
                         self.submitted(new.id, submitted);
+                        if self.source.live().is_none() {
+                            self.submitted_under(new.key.as_ref(), submitted.id);
+                        }
                     }
                     _ => {}
                 }
@@ -67,6 +70,22 @@ impl Checker {
                 "acknowledged",
                 format!("{name} was submitted, but is not there"),
             );
+        }
+    }
+
+    /// Somebody was told which task a key stands for. Nobody deletes tasks in a recorded run.
+    fn submitted_under(&mut self, request: Option<&KeyRequest>, told: TaskId) {
+        let kept = request.filter(|request| request.lifetime == KeyLifetime::Forever);
+        let Some(key) = kept.map(|request| request.key.clone()) else {
+            return;
+        };
+        match self.kept_keys.insert(key.clone(), told) {
+            Some(before) if before != told => {
+                let names = [self.name(before), self.name(told)];
+                self.blame("keys", format!("{key} stands for {}", names.join(" and ")));
+            }
+            Some(_) => self.figures.keys_shared += 1,
+            None => {}
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Figures {
     pub swaps_refused: u64,
     /// The lease of a task ran out.
     pub leases_expired: u64,
+    /// Somebody submitted under a key that stood for a task already.
+    pub keys_shared: u64,
     /// Calls of clients were put in an order.
     pub calls_ordered: u64,
 }
@@ -74,6 +76,7 @@ impl AddAssign for Figures {
         self.barriers_failed += other.barriers_failed;
         self.swaps_refused += other.swaps_refused;
         self.leases_expired += other.leases_expired;
+        self.keys_shared += other.keys_shared;
         self.calls_ordered += other.calls_ordered;
     }
 }

@@ -131,6 +131,8 @@ pub(crate) struct Checker {
     /// Each task as a read showed it last.
     seen: BTreeMap<TaskId, Task>,
     by_key: BTreeMap<IdempotencyKey, BTreeSet<TaskId>>,
+    /// The task that everybody was told who submitted under a key that is kept.
+    kept_keys: BTreeMap<IdempotencyKey, TaskId>,
     groups: BTreeMap<GroupId, GroupModel>,
     /// Who made each claim; `None`: nobody was told yet.
     claims: BTreeMap<Attempt, Option<WorkerId>>,
@@ -195,6 +197,7 @@ impl Checker {
             tasks: BTreeMap::new(),
             seen: BTreeMap::new(),
             by_key: BTreeMap::new(),
+            kept_keys: BTreeMap::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
             endings: BTreeMap::new(),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::log::Recorder;
-use super::{Recording, clerks, jobs, lockers, workers};
+use super::{Recording, clerks, jobs, lockers, rivals, workers};
 
 /// What a client has.
 #[derive(Clone, Debug)]
@@ -68,6 +68,7 @@ pub(super) async fn run(
     for number in 0..recording.clients {
         spawn(&mut clients, clerks::write(desk(number)));
         spawn(&mut clients, workers::work(desk(number)));
+        spawn(&mut clients, rivals::submit(desk(number)));
         spawn(&mut clients, lockers::contend(desk(number)));
         spawn(&mut clients, jobs::report(desk(number)));
         spawn(&mut readers, jobs::follow(desk(number), is_done.clone()));

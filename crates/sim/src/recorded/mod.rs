@@ -12,6 +12,7 @@ mod jobs;
 mod lockers;
 mod log;
 mod replay;
+mod rivals;
 mod spoil;
 mod store;
 mod workers;

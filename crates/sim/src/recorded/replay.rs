@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::change::{Change, TaskEvent};
-use plimsoll_core::store::{Changes, Exchange, Exchanged, Tasks};
+use plimsoll_core::store::{Changes, Exchange, Exchanged, Outcome, Tasks};
 use plimsoll_core::{Fence, Key, Position, Result, Revision, Store, TaskId};
 use plimsoll_engine::jobs::StateEvent;
 
@@ -39,6 +39,7 @@ pub(super) async fn what_is_left(store: &dyn Store, recorder: &Recorder) -> Resu
 struct Places {
     records: BTreeMap<(Key, Revision), Position>,
     claims: BTreeMap<(TaskId, Fence), Position>,
+    submits: BTreeMap<TaskId, Position>,
 }
 
 impl Places {
@@ -53,6 +54,9 @@ impl Places {
                     }
                     Change::Task(task) if task.event == TaskEvent::Claimed => {
                         places.claims.insert((task.id, task.fence), entry.position);
+                    }
+                    Change::Task(task) if task.event == TaskEvent::Submitted => {
+                        places.submits.insert(task.id, entry.position);
                     }
                     _ => {}
                 }
@@ -188,6 +192,15 @@ impl Replay {
             if let Some(position) = receipt.position {
                 checker.look_upto(position);
                 checker.happened_at(position);
+            }
+        }
+        // Who is told of another's task has written nothing.
+        let outcomes = answer.commits.iter().flatten();
+        for outcome in outcomes.flat_map(|receipt| &receipt.outcomes) {
+            if let Outcome::Submitted(submitted) = outcome
+                && let Some(position) = self.places.submits.get(&submitted.id)
+            {
+                checker.look_upto(*position);
             }
         }
         checker.answered(&exchange.commits, &answer.commits);

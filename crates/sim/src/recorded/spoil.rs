@@ -31,6 +31,8 @@ pub enum Spoil {
     EndlessLease,
     /// A lock is taken whether another has it or not.
     UnguardedLock,
+    /// A task is submitted without its key.
+    LostKey,
 }
 
 /// Plants a bug now and then.
@@ -99,11 +101,14 @@ impl Spoiler {
                 commit.guards.retain(|guard| !about(guard, locks));
             }
             for write in &mut commit.writes {
-                if let Write::Merge(merge) = write
-                    && !merge.add.is_empty()
-                    && self.plants(Spoil::DoubledAdd)
-                {
-                    merge.add.values_mut().for_each(|number| *number *= 2);
+                match write {
+                    Write::Merge(merge)
+                        if !merge.add.is_empty() && self.plants(Spoil::DoubledAdd) =>
+                    {
+                        merge.add.values_mut().for_each(|number| *number *= 2);
+                    }
+                    Write::Submit(new) if self.plants(Spoil::LostKey) => new.key = None,
+                    _ => {}
                 }
             }
         }

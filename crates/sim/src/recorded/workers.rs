@@ -13,7 +13,7 @@ use super::clients::Desk;
 /// How long leases run, in milliseconds, at most.
 const LEASE_MAX: u64 = 60;
 
-fn lane() -> Result<Lane> {
+pub(super) fn lane() -> Result<Lane> {
     Ok(Lane::new("queue", "kind")?)
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn work(desk: Desk) -> Result<()> {
 }
 
 /// What a call came to, unless it should be tried again: whoever does this goes on to the next thing.
-fn tried<T>(answer: Result<T>) -> Result<Option<T>> {
+pub(super) fn tried<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(Error::Unavailable(_)) => Ok(None),
