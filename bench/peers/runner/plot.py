@@ -3,7 +3,7 @@
 from .report import COLUMNS, figure, text
 
 WIDTH, MARGIN, GUTTER = 960, 28, 36
-LABEL, BAR, STEP = 116, 14, 22
+LABEL, BAR, STEP = 142, 14, 22
 TITLE = 34
 PANEL = (WIDTH - 2 * MARGIN - GUTTER) / 2
 
