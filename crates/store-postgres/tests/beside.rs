@@ -12,7 +12,7 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
 use plimsoll_core::store::{Changes, Commit, Outcome, Receipt, Start, SubmitOutcome, Tasks, Write};
 use plimsoll_core::task::{Lane, NewTask};
-use plimsoll_core::{Namespace, Result, Store, TaskId};
+use plimsoll_core::{IdempotencyKey, Namespace, Result, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
@@ -31,7 +31,7 @@ impl World {
         Self::with(|_| ()).await
     }
 
-    async fn with(change: fn(&mut Config)) -> Self {
+    async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
         let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
         let mut config = Config {
@@ -56,10 +56,64 @@ impl World {
         }
     }
 
+    /// In a schema of its own, in which whoever writes a task can be [held up](Self::hold_up).
+    async fn gated(schema: &str) -> Self {
+        let world = Self::with(|config| {
+            config.schema = schema.into();
+            config.call_timeout = Duration::from_secs(5);
+        })
+        .await;
+        let sql = format!(
+            "CREATE TABLE IF NOT EXISTS {schema}.gate (id uuid);
+             CREATE OR REPLACE FUNCTION {schema}.pass() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 WHILE EXISTS (SELECT 1 FROM {schema}.gate WHERE id = NEW.id) LOOP
+                     PERFORM pg_sleep(0.01);
+                 END LOOP;
+                 RETURN NEW;
+             END $$;
+             CREATE OR REPLACE TRIGGER pass BEFORE INSERT ON {schema}.specs
+             FOR EACH ROW EXECUTE FUNCTION {schema}.pass()"
+        );
+        let stranger = world.stranger().await;
+        stranger.batch_execute(&sql).await.expect("a gate");
+        world
+    }
+
+    /// Whoever writes this task does not get on, without waiting for a lock.
+    async fn hold_up(&self, task: &NewTask) {
+        let sql = format!(
+            "INSERT INTO {}.gate VALUES ('{}')",
+            self.config.schema, task.id
+        );
+        self.stranger()
+            .await
+            .batch_execute(&sql)
+            .await
+            .expect("closed");
+    }
+
+    async fn let_go(&self) {
+        let sql = format!("DELETE FROM {}.gate", self.config.schema);
+        self.stranger()
+            .await
+            .batch_execute(&sql)
+            .await
+            .expect("open");
+    }
+
     fn tasks(&self) -> Vec<NewTask> {
         let lane = Lane::new("queue", "kind").expect("a lane");
         let task = |_| NewTask::new(self.ids.task(), lane.clone(), "payload");
         (0..TASKS).map(task).collect()
+    }
+
+    /// Tasks without a key, and tasks with one each.
+    fn both(&self) -> [Vec<NewTask>; 2] {
+        let keyed = |task: NewTask| {
+            let key = IdempotencyKey::new(task.id.to_string()).expect("a key");
+            task.key(key)
+        };
+        [self.tasks(), self.tasks().into_iter().map(keyed).collect()]
     }
 
     async fn submit(&self, tasks: &[NewTask]) -> Vec<Result<Receipt>> {
@@ -140,17 +194,44 @@ const WAITS: &str = "state = 'idle in transaction' AND state_change < now() - in
 
 #[tokio::test]
 async fn the_second_half_takes_effect_after_the_first() {
-    let world = World::new().await;
+    let world = World::gated("test_beside_order").await;
     for held_up in [0, TASKS / 2 - 1] {
-        let tasks = world.tasks();
-        let rival = world.rival(tasks[held_up].id).await;
+        for tasks in world.both() {
+            world.hold_up(&tasks[held_up]).await;
+            let meanwhile = async {
+                world.awaits(WAITS).await;
+                assert_eq!(world.there(&tasks).await, 0, "the first half is held up");
+                world.let_go().await;
+            };
+            let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
+            assert_eq!(created(&receipts), 2, "two transactions");
+            assert_eq!(world.there(&tasks).await, TASKS);
+        }
+    }
+}
+
+/// The server does not see that the second half waits for the first: nobody may have to wait for both for long.
+#[tokio::test]
+async fn while_the_first_half_waits_for_a_lock_the_second_holds_none() {
+    let world = World::new().await;
+    for tasks in world.both() {
+        let rival = world.rival(tasks[0].id).await;
         let meanwhile = async {
-            world.awaits(WAITS).await;
-            assert_eq!(world.there(&tasks).await, 0, "the first half is held up");
+            let waits = "wait_event_type = 'Lock' AND query_start < now() - interval '200 ms'";
+            let first = world.awaits(waits).await;
+            let open = "SELECT pid FROM pg_stat_activity \
+                        WHERE application_name = $1 AND xact_start IS NOT NULL";
+            let open = rival.query(open, &[&world.namespace.as_str()]).await;
+            let open: Vec<i32> = open
+                .expect("an answer")
+                .iter()
+                .map(|row| row.get(0))
+                .collect();
+            assert_eq!(open, [first]);
             rival.batch_execute("ROLLBACK").await.expect("an answer");
         };
         let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
-        assert_eq!(created(&receipts), 2, "two transactions");
+        assert_eq!(created(&receipts), 2);
         assert_eq!(world.there(&tasks).await, TASKS);
     }
 }
@@ -158,21 +239,22 @@ async fn the_second_half_takes_effect_after_the_first() {
 #[tokio::test]
 async fn a_first_half_is_not_held_up_by_the_second() {
     let world = World::new().await;
-    let tasks = world.tasks();
-    let (first, second) = tasks.split_at(TASKS / 2);
-    let rival = world.rival(second[7].id).await;
-    let meanwhile = async {
-        let clock = SystemClock::new();
-        while world.there(first).await < first.len() {
-            assert!(clock.monotonic() < Duration::from_secs(30), "held up");
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(world.there(second).await, 0);
-        rival.batch_execute("ROLLBACK").await.expect("an answer");
-    };
-    let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
-    assert!(receipts.iter().all(Result::is_ok), "{receipts:?}");
-    assert_eq!(world.there(&tasks).await, TASKS);
+    for tasks in world.both() {
+        let (first, second) = tasks.split_at(TASKS / 2);
+        let rival = world.rival(second[7].id).await;
+        let meanwhile = async {
+            let clock = SystemClock::new();
+            while world.there(first).await < first.len() {
+                assert!(clock.monotonic() < Duration::from_secs(30), "held up");
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(world.there(second).await, 0);
+            rival.batch_execute("ROLLBACK").await.expect("an answer");
+        };
+        let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
+        assert_eq!(created(&receipts), 2);
+        assert_eq!(world.there(&tasks).await, TASKS);
+    }
 }
 
 /// Whatever is wrong with one task, the others are submitted, the first half before the second.
@@ -195,7 +277,7 @@ async fn one_that_is_there_already_does_not_keep_the_others() {
 #[tokio::test]
 async fn one_connection_is_enough() {
     let world = World::with(|config| config.writers = 1).await;
-    let (one, other) = (world.tasks(), world.tasks());
+    let [one, other] = world.both();
     let (first, second) = join(world.submit(&one), world.submit(&other)).await;
     assert_eq!((created(&first), created(&second)), (2, 2));
     assert_eq!(
@@ -207,50 +289,106 @@ async fn one_connection_is_enough() {
 /// The server ends the connection of the second half while that waits for the first.
 #[tokio::test]
 async fn a_second_half_that_is_lost_is_written_again() {
-    let world = World::new().await;
+    let world = World::gated("test_beside_lost").await;
+    let stranger = world.stranger().await;
     // Both connections know their statements.
-    world.submit(&world.tasks()).await;
-    let tasks = world.tasks();
-    let rival = world.rival(tasks[0].id).await;
-    let meanwhile = async {
-        let second = world.awaits(WAITS).await;
-        let sql = "SELECT pg_terminate_backend($1, 5000)";
-        let killed = rival.query(sql, &[&second]).await.expect("an answer");
-        assert!(killed[0].get::<_, bool>(0));
-        rival.batch_execute("ROLLBACK").await.expect("an answer");
-    };
-    let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
-    assert_eq!(created(&receipts), 2);
-    assert_eq!(world.there(&tasks).await, TASKS);
+    for tasks in world.both() {
+        world.submit(&tasks).await;
+    }
+    for tasks in world.both() {
+        world.hold_up(&tasks[0]).await;
+        let meanwhile = async {
+            let second = world.awaits(WAITS).await;
+            let sql = "SELECT pg_terminate_backend($1, 5000)";
+            let killed = stranger.query(sql, &[&second]).await.expect("an answer");
+            assert!(killed[0].get::<_, bool>(0));
+            world.let_go().await;
+        };
+        let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
+        assert_eq!(created(&receipts), 2);
+        assert_eq!(world.there(&tasks).await, TASKS);
+    }
+}
+
+/// The server ends the connection of the first half, which is then tried again, while the second waits for it.
+#[tokio::test]
+async fn a_first_half_that_is_lost_is_written_again_before_the_second() {
+    let world = World::gated("test_beside_first").await;
+    let stranger = world.stranger().await;
+    for tasks in world.both() {
+        world.submit(&tasks).await;
+    }
+    for tasks in world.both() {
+        world.hold_up(&tasks[0]).await;
+        let meanwhile = async {
+            world.awaits(WAITS).await;
+            let first = world.awaits("state = 'active'").await;
+            let sql = "SELECT pg_terminate_backend($1, 5000)";
+            let killed = stranger.query(sql, &[&first]).await.expect("an answer");
+            assert!(killed[0].get::<_, bool>(0));
+            world.awaits("state = 'active'").await;
+            assert_eq!(world.there(&tasks).await, 0, "the second has not happened");
+            world.let_go().await;
+        };
+        let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
+        assert_eq!(created(&receipts), 2);
+        assert_eq!(world.there(&tasks).await, TASKS);
+    }
+}
+
+#[tokio::test]
+async fn a_first_half_that_fails_for_good_is_not_followed_by_the_second() {
+    let world = World::gated("test_beside_fails").await;
+    for tasks in world.both() {
+        let (first, second) = tasks.split_at(TASKS / 2);
+        world.hold_up(&first[7]).await;
+        let receipts = world.submit(&tasks).await;
+        for (place, receipt) in receipts.iter().enumerate() {
+            let said = receipt.as_ref().expect_err("it failed").to_string();
+            let expected = match place < first.len() {
+                true => "longer than call_timeout allows",
+                false => "not tried",
+            };
+            assert!(said.contains(expected), "{place}: {said}");
+        }
+        world.let_go().await;
+        assert_eq!(
+            (world.there(first).await, world.there(second).await),
+            (0, 0)
+        );
+        assert_eq!(created(&world.submit(&tasks).await), 2);
+    }
 }
 
 /// As if the process had died when the first half had happened and the second had not.
 #[tokio::test]
 async fn a_call_that_ends_between_its_halves_is_safe_to_repeat() {
-    let world = World::new().await;
-    let tasks = world.tasks();
-    let (first, second) = tasks.split_at(TASKS / 2);
-    let rival = world.rival(second[7].id).await;
-    let half = async { while world.there(first).await < first.len() {} };
-    tokio::select! {
-        receipts = world.submit(&tasks) => panic!("{receipts:?}"),
-        () = half => {}
+    let world = World::gated("test_beside_ends").await;
+    for tasks in world.both() {
+        let (first, second) = tasks.split_at(TASKS / 2);
+        world.hold_up(&second[7]).await;
+        let half = async { while world.there(first).await < first.len() {} };
+        tokio::select! {
+            receipts = world.submit(&tasks) => panic!("{receipts:?}"),
+            () = half => {}
+        }
+        assert_eq!(world.there(second).await, 0);
+        world.let_go().await;
+        for receipt in &world.submit(&tasks).await {
+            assert_eq!(outcome(receipt), SubmitOutcome::Created);
+        }
+        assert_eq!(world.there(&tasks).await, TASKS);
     }
-    assert_eq!(world.there(second).await, 0);
-    rival.batch_execute("ROLLBACK").await.expect("an answer");
-    for receipt in &world.submit(&tasks).await {
-        assert_eq!(outcome(receipt), SubmitOutcome::Created);
-    }
-    assert_eq!(world.there(&tasks).await, TASKS);
 }
 
 /// Where statements are not prepared, as behind a pooler.
 #[tokio::test]
 async fn nothing_depends_on_prepared_statements() {
     let world = World::with(|config| (config.prepare, config.listen) = (false, false)).await;
-    let tasks = world.tasks();
-    assert_eq!(created(&world.submit(&tasks).await), 2);
-    assert_eq!(world.there(&tasks).await, TASKS);
+    for tasks in world.both() {
+        assert_eq!(created(&world.submit(&tasks).await), 2);
+        assert_eq!(world.there(&tasks).await, TASKS);
+    }
 }
 
 /// A submit that waits for a row has no place in the history yet: others are read meanwhile.

@@ -201,15 +201,9 @@ impl Apply {
             .push(Call::new(&PROLONG, params![self.ns, claims, At(until)]));
     }
 
-    /// The statement that writes the keys that are given to tasks, if there are some.
-    pub(crate) fn new_keys(&mut self) -> Option<Call> {
-        let keys = std::mem::take(&mut self.new_keys);
-        (!keys.is_empty()).then(|| keys.insert(self.ns))
-    }
-
     /// The statements, in order. `copies`: many rows may be copied.
-    pub(crate) fn calls(mut self, copies: bool) -> Answer<Vec<Call>> {
-        let (ns, new_keys) = (self.ns, self.new_keys());
+    pub(crate) fn calls(self, copies: bool) -> Answer<Vec<Call>> {
+        let ns = self.ns;
         let mut calls = Vec::new();
         let (claims, tasks) = self.taken_out;
         if !claims.is_empty() {
@@ -237,7 +231,9 @@ impl Apply {
             calls.push(Call::new(&UPDATE_LIVE, params.collect()));
         }
         // First of what is new: where a key is taken, nothing is written in vain.
-        calls.extend(new_keys);
+        if !self.new_keys.is_empty() {
+            calls.push(self.new_keys.insert(ns));
+        }
         if !self.new.is_empty() {
             calls.push(insert_specs(ns, &self.new, copies)?);
         }

@@ -133,15 +133,16 @@ pub(crate) async fn attempt(
         done.look_into_inbox = taken.look_into_inbox;
         done.claimed = Some(Ok(taken.claimed));
     }
-    let beside = part.beside.as_ref();
-    let new_keys = beside.and_then(|_| writing.apply.new_keys());
-    let others = writing.flush().map_err(untouched)?;
-    match beside {
-        None => calls.extend(others),
-        Some(beside) => {
-            let left = beside::write(session, beside, calls, new_keys, others).await;
-            calls = left.map_err(untouched)?;
-        }
+    calls.extend(writing.flush().map_err(untouched)?);
+    if let Some(first) = part
+        .beside
+        .as_ref()
+        .and_then(|beside| beside.first.as_ref())
+    {
+        let sent = std::mem::take(&mut calls);
+        beside::write(session, first, &sent)
+            .await
+            .map_err(untouched)?;
     }
     calls.extend(remember);
     // What was submitted is thought to be there since `now`.

@@ -4,9 +4,9 @@
 //! works on one half, the other is on its way, and it has more than one processor. What was promised still holds:
 //! commits of one call take effect in order. So the second half is written, but its end waits for the end of the first.
 //!
-//! The server does not see that. If one who waits so held what the first of another call waits for, and that call
-//! likewise, nobody would get on. So where tasks have keys, which others may want, too, the second begins when the first
-//! has all of its own.
+//! The server does not see who waits so. If one held what the first half of another call waits for, and that call
+//! likewise, nobody would get on. So both halves hardly wait for others: where something is locked for longer, they are
+//! carried out one after the other, and the server sees all that is waited for.
 
 use std::collections::BTreeSet;
 
@@ -29,63 +29,29 @@ use crate::session::Session;
 pub(crate) struct Beside {
     /// When both are said to happen: which tasks are first in line does not depend on who was faster.
     pub(super) now: Timestamp,
-    pub(super) place: Place,
-}
-
-/// Which of the two it is, with how far the first is.
-#[derive(Debug)]
-pub(super) enum Place {
-    First(watch::Sender<Progress>),
-    Second(watch::Receiver<Progress>),
+    /// What became of the first one, for the second.
+    pub(super) first: Option<watch::Receiver<Progress>>,
 }
 
 /// How far the first transaction is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    Begins,
-    HasKeys,
+    UnderWay,
     Happened,
     Failed,
 }
 
-/// Waits until the first transaction is so far. Fails if it does not get there.
-async fn wait_for(first: &watch::Receiver<Progress>, far: Progress) -> Answer<()> {
-    let mut first = first.clone();
-    match first.wait_for(|first| *first >= far).await {
-        Ok(first) if *first != Progress::Failed => Ok(()),
-        Ok(_) | Err(_) => Err(Fault::Moved),
-    }
-}
-
-/// Writes what can be before the end of a transaction that has one beside it, from `begun` on: the `keys` that its tasks
-/// are given, and what `others` there is. Answers what is left to be sent.
+/// Writes all of a second transaction, and waits for the first to happen.
 pub(super) async fn write(
     session: &mut Session,
-    beside: &Beside,
-    mut begun: Vec<Call>,
-    keys: Option<Call>,
-    others: Vec<Call>,
-) -> Answer<Vec<Call>> {
-    match &beside.place {
-        Place::First(progress) => {
-            if let Some(keys) = keys {
-                begun.push(keys);
-                session.run(&std::mem::take(&mut begun)).await?;
-            }
-            progress.send_replace(Progress::HasKeys);
-            begun.extend(others);
-            Ok(begun)
-        }
-        Place::Second(first) => {
-            if let Some(keys) = keys {
-                wait_for(first, Progress::HasKeys).await?;
-                begun.push(keys);
-            }
-            begun.extend(others);
-            session.run(&begun).await?;
-            wait_for(first, Progress::Happened).await?;
-            Ok(Vec::new())
-        }
+    first: &watch::Receiver<Progress>,
+    calls: &[Call],
+) -> Answer<()> {
+    session.run(calls).await?;
+    let mut first = first.clone();
+    match first.wait_for(|first| *first != Progress::UnderWay).await {
+        Ok(first) if *first == Progress::Happened => Ok(()),
+        Ok(_) | Err(_) => Err(Fault::Moved),
     }
 }
 
@@ -130,11 +96,11 @@ pub(super) async fn carry_out(
     mut first: Part,
     mut second: Part,
 ) -> [Result<Done, Failed>; 2] {
-    let (progress, told) = watch::channel(Progress::Begins);
+    let (progress, told) = watch::channel(Progress::UnderWay);
     let now = about.clock.now();
-    let beside = |place| Some(Beside { now, place });
-    first.beside = beside(Place::First(progress.clone()));
-    second.beside = beside(Place::Second(told));
+    let beside = |first| Some(Beside { now, first });
+    first.beside = beside(None);
+    second.beside = beside(Some(told));
     let one = async {
         let tried = tries::once(pool, about, &first).await;
         progress.send_replace(match &tried {

@@ -66,9 +66,10 @@ pub(super) async fn carry_out(
     }
 }
 
-/// Tries a part once. What it came to may be that it has to be [carried out](carry_out) once more.
+/// Tries a part once, hardly waiting for others. What it came to may be that it has to be [carried out](carry_out) once
+/// more.
 pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<Done, Failed> {
-    let how = How::at(Pace::of(about, part));
+    let how = How::at(Pace::Hurried);
     let untouched = |fault| (fault, Applied::No);
     let mut pooled = pool.session().await.map_err(untouched)?;
     let session = pooled.session().map_err(untouched)?;
