@@ -60,7 +60,7 @@ static ADD: Sql = Sql {
         Type::TEXT,
     ],
 };
-static WAITING: Sql = Sql {
+pub(crate) static WAITING: Sql = Sql {
     text: "SELECT EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $1)",
     types: &[Type::INT4],
 };
@@ -70,7 +70,7 @@ static TURN: Sql = Sql {
     types: &[Type::INT4],
 };
 /// The first tasks but for some, if it is our turn: not many, and not many bytes.
-static FIRST: Sql = Sql {
+pub(crate) static FIRST: Sql = Sql {
     text: "SELECT seq, id, queue, kind, payload, priority, run_at, key, key_lifetime_us, on_conflict, \
            \"group\", owner, labels, max_attempts, attempt_timeout_us, trace, more \
            FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY(ARRAY(\
@@ -84,7 +84,7 @@ static FIRST: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8_ARRAY],
 };
 /// Removes tasks, and keeps those that were refused apart.
-static REMOVE: Sql = Sql {
+pub(crate) static REMOVE: Sql = Sql {
     text: "WITH gone AS (DELETE FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY($2) RETURNING *) \
            INSERT INTO plimsoll.inbox_refused SELECT gone.*, $3, refused.reason \
            FROM gone JOIN unnest($4, $5) refused(seq, reason) USING (seq)",
@@ -96,7 +96,7 @@ static REMOVE: Sql = Sql {
         Type::TEXT_ARRAY,
     ],
 };
-static FORGET: Sql = Sql {
+pub(crate) static FORGET: Sql = Sql {
     text: "DELETE FROM plimsoll.inbox_refused WHERE ns = $1 AND refused_at < $2",
     types: &[Type::INT4, Type::TIMESTAMPTZ],
 };

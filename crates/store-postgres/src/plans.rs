@@ -6,11 +6,11 @@
 
 use tokio_postgres::types::Type;
 
-use crate::call::Sql;
+use crate::call::{Call, Part, Sql};
 use crate::codec::column;
 use crate::config::Config;
 use crate::session::Session;
-use crate::{apply, claim, claims, compact, indexes, load, read, schema, stuck};
+use crate::{apply, claim, claims, compact, inbox, indexes, joint, load, read, schema, stuck};
 
 /// How many rows a step of a statement may touch. Each table has 20,000 at least.
 const MOST: u64 = 600;
@@ -24,11 +24,11 @@ const ROWS: &str = "-- Rows.\n";
 const VACUUM: &str = "VACUUM ANALYZE plimsoll.namespaces, plimsoll.records, plimsoll.indexes, \
     plimsoll.index_entries, plimsoll.specs, plimsoll.tasks, plimsoll.tasks_done, plimsoll.counts, \
     plimsoll.keys, plimsoll.groups, plimsoll.logs, plimsoll.orphans, plimsoll.changes, \
-    plimsoll.commits, plimsoll.claims";
+    plimsoll.commits, plimsoll.claims, plimsoll.inbox, plimsoll.inbox_refused";
 const ANALYZE: &str = "ANALYZE plimsoll.namespaces, plimsoll.records, plimsoll.indexes, \
     plimsoll.index_entries, plimsoll.specs, plimsoll.tasks, plimsoll.tasks_done, plimsoll.counts, \
     plimsoll.keys, plimsoll.groups, plimsoll.logs, plimsoll.orphans, plimsoll.changes, \
-    plimsoll.commits, plimsoll.claims";
+    plimsoll.commits, plimsoll.claims, plimsoll.inbox, plimsoll.inbox_refused";
 
 /// What `$ID` stands for in parameters.
 const ID: &str = "'00000000-0000-0000-0000-000000010000'";
@@ -199,11 +199,40 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             &apply::logs::DELETE_LOGS,
             "1, ARRAY[$ID::uuid], 33",
         ),
+        ("inbox", &inbox::WAITING, "1"),
+        ("first of inbox", &inbox::FIRST, "1, 33, 1000000, '{1,2}'"),
+        (
+            "inbox out",
+            &inbox::REMOVE,
+            "1, '{10000,10001}', now(), '{10001}', '{no}'",
+        ),
+        ("refused", &inbox::FORGET, "1, '2020-01-01 00:01'"),
+        ("share jointly", joint(&claims::SHARE), ASSUMED),
+        ("lock jointly", joint(&claims::LOCK), ASSUMED),
+        ("close jointly", joint(&claims::CLOSE), ASSUMED),
+        (
+            "places out",
+            joint(&apply::tasks::DELETE_PLACES),
+            "'{\"(0,1)\",\"(0,2)\"}'",
+        ),
         ("busy records", &stuck::RECORDS, "1, '{k10000,none}'"),
         ("busy keys", &stuck::KEYS, "1, '{k10000,none}'"),
         ("busy groups", &stuck::GROUPS, "1, '{g10000,none}'"),
         ("busy tasks", &stuck::TASKS, "1, ARRAY[$ID::uuid]"),
     ]
+}
+
+/// What a part is where it is sent together with others.
+fn joint(part: &'static Part) -> &'static Sql {
+    static LAST: Sql = Sql {
+        text: "SELECT 1",
+        types: &[],
+    };
+    let calls = [Call::part(part, Vec::new()), Call::last(&LAST, Vec::new())];
+    Box::leak(Box::new(Sql {
+        text: joint::text(&calls).leak(),
+        types: joint::types(&calls).leak(),
+    }))
 }
 
 #[tokio::test]

@@ -66,3 +66,12 @@ SELECT 1 + n / 10, plimsoll.nth(20001 + n), plimsoll.at(n), 1000000, plimsoll.at
        ARRAY(SELECT plimsoll.nth(80001 + 10 * n + i) FROM generate_series(0, 9) i ORDER BY i), NULL,
        array_fill(1::smallint, ARRAY[10]), array_fill(plimsoll.at(n), ARRAY[10])
 FROM generate_series(0, 19) n;
+
+INSERT INTO plimsoll.inbox (ns, seq, id, queue, kind, payload, priority, on_conflict, max_attempts)
+OVERRIDING SYSTEM VALUE
+SELECT ns, n, plimsoll.nth(n), 'q', 'k', 'x', 5, 'attach', 4
+FROM generate_series(1, 20000) n, generate_series(1, 2) ns;
+INSERT INTO plimsoll.inbox_refused
+    (ns, seq, id, queue, kind, payload, priority, on_conflict, max_attempts, refused_at, reason)
+SELECT ns, -n, plimsoll.nth(n), 'q', 'k', 'x', 5, 'attach', 4, plimsoll.at(n), 'x'
+FROM generate_series(1, 20000) n, generate_series(1, 2) ns;

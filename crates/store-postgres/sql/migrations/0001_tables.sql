@@ -335,6 +335,7 @@ CREATE TABLE plimsoll.inbox_refused (
     reason     text NOT NULL,
     PRIMARY KEY (ns, seq)
 );
+CREATE INDEX inbox_refused_by_age ON plimsoll.inbox_refused (ns, refused_at);
 
 -- Fences, revisions and attempts never fall. Updates are looked at: what an insert would have to be compared
 -- with is gone, or in the other table.

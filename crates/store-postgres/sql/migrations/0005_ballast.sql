@@ -13,7 +13,7 @@ BEGIN
     FOREACH of SLICE 1 IN ARRAY ARRAY[
         ['records', 'ns'], ['index_entries', 'idx'], ['specs', 'ns'], ['tasks', 'ns'], ['tasks', 'lane'],
         ['counts', 'ns'], ['keys', 'ns'], ['groups', 'ns'], ['logs', 'ns'], ['orphans', 'ns'],
-        ['changes', 'ns'], ['commits', 'ns'], ['claims', 'ns'], ['inbox', 'ns']
+        ['changes', 'ns'], ['commits', 'ns'], ['claims', 'ns'], ['inbox', 'ns'], ['inbox_refused', 'ns']
     ] LOOP
         EXECUTE format('ALTER TABLE plimsoll.%I ALTER COLUMN %I SET (n_distinct = 1)', of[1], of[2]);
     END LOOP;
@@ -48,6 +48,9 @@ FROM generate_series(1, 200) n;
 INSERT INTO plimsoll.inbox (ns, seq, id, queue, kind, payload, priority, on_conflict, max_attempts)
 OVERRIDING SYSTEM VALUE
 SELECT 0, -n, gen_random_uuid(), '', '', '', 0, '', 0 FROM generate_series(1, 200) n;
+INSERT INTO plimsoll.inbox_refused
+    (ns, seq, id, queue, kind, payload, priority, on_conflict, max_attempts, refused_at, reason)
+SELECT 0, -n, gen_random_uuid(), '', '', '', 0, '', 0, now(), '' FROM generate_series(1, 200) n;
 
 ANALYZE plimsoll.records;
 ANALYZE plimsoll.index_entries;
@@ -62,3 +65,4 @@ ANALYZE plimsoll.changes;
 ANALYZE plimsoll.commits;
 ANALYZE plimsoll.claims;
 ANALYZE plimsoll.inbox;
+ANALYZE plimsoll.inbox_refused;

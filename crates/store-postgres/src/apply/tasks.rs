@@ -119,7 +119,7 @@ pub(crate) static DELETE_LIVE: Sql = Sql {
 };
 
 /// Tasks that were locked when they were found there.
-pub(super) static DELETE_PLACES: Part = part!(
+pub(crate) static DELETE_PLACES: Part = part!(
     "DELETE FROM plimsoll.tasks WHERE ctid = ANY($1) RETURNING 1",
     expects "cardinality($1)",
     &[Type::TID_ARRAY]
