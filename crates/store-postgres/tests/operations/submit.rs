@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::store::{Due, Tasks};
+use plimsoll_core::store::{Changes, Commit, Due, Start, Tasks, Write};
 use plimsoll_core::task::{KeyLifetime, NewTask, OnConflict, Priority, Task};
 use plimsoll_core::{IdempotencyKey, Name, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::Client;
@@ -27,6 +27,11 @@ async fn payloads(server: &Server, store: &dyn Store, limit: usize) -> Vec<Strin
 async fn task(store: &dyn Store, id: TaskId) -> Option<Task> {
     let found = store.tasks(Tasks { ids: vec![id] }).await;
     found.expect("tasks").remove(0)
+}
+
+fn keyed(server: &Server, payload: &'static str) -> NewTask {
+    let key = IdempotencyKey::new("key").expect("a key");
+    NewTask::new(server.ids.task(), lane("x"), payload).key(key)
 }
 
 /// The task once somebody has taken it from the inbox.
@@ -88,6 +93,45 @@ async fn a_rollback_leaves_nothing_and_a_commit_wakes_workers() {
             assert_eq!(task(&store, id).await, None);
         }
     }
+}
+
+/// Somebody submits in a transaction, and leaves it open. Others submit under the same key, work, and read the history
+/// meanwhile, although none of them waits for a lock for longer than a moment.
+#[tokio::test]
+async fn a_transaction_that_is_left_open_delays_nobody() {
+    let mut server = Server::new("left open").await;
+    server.config.lock_timeout = Duration::from_millis(50);
+    let store = server.open().await;
+    let mut client = server.stranger().await;
+    let transaction = client.transaction().await.expect("begun");
+    let late = keyed(&server, "late");
+    let id = late.id;
+    store.submit_in(&transaction, late).await.expect("added");
+    for _ in 0..10 {
+        server.submit(&store, &lane("x")).await;
+    }
+    let submit = Commit::of(Write::Submit(Box::new(keyed(&server, "first"))));
+    let receipt = store.commit(vec![submit]).await.remove(0);
+    let receipt = receipt.expect("nobody has the key");
+    let changes = Changes {
+        start: Start::Oldest,
+        interests: Vec::new(),
+        limit: 100,
+    };
+    let page = store.changes(changes).await.expect("a page");
+    let last = page.entries.last().expect("entries");
+    assert_eq!(Some(last.position), receipt.position);
+    assert_eq!(payloads(&server, &store, 100).await.len(), 11);
+    store.due(Due { limit: 1 }).await.expect("a sweep");
+    assert_eq!(task(&store, id).await, None);
+    transaction.commit().await.expect("committed");
+    until("the key is found to stand for another task", async || {
+        store.due(Due { limit: 1 }).await.expect("due");
+        in_inbox(&server, &client).await == 0
+    })
+    .await;
+    assert_eq!(task(&store, id).await, None);
+    assert!(payloads(&server, &store, 100).await.is_empty());
 }
 
 #[tokio::test]
