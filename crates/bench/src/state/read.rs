@@ -25,6 +25,7 @@ pub(super) struct Reads {
 enum Of {
     All,
     Tag,
+    Partition,
     One,
 }
 
@@ -40,6 +41,7 @@ impl Of {
         match self {
             Self::All => "all",
             Self::Tag => "tag",
+            Self::Partition => "partition",
             Self::One => "one",
         }
     }
@@ -48,6 +50,7 @@ impl Of {
         match self {
             Self::All => "one caller reads the state that speaks for the whole job",
             Self::Tag => "one caller reads the state that speaks for a tag",
+            Self::Partition => "one caller reads the state that speaks for a partition",
             Self::One => "one caller reads the state of a tag of a partition",
         }
     }
@@ -64,7 +67,7 @@ pub(super) fn reads(scale: Scale) -> Vec<OfState> {
         let name = format!("read-{}-{size}", of.word());
         OfState::new(name, of.about(), Act::Read(reads))
     };
-    let all = [Of::All, Of::Tag, Of::One].into_iter();
+    let all = [Of::All, Of::Tag, Of::Partition, Of::One].into_iter();
     let all = all.flat_map(|of| PARTITIONS.map(|partitions| reads(of, partitions)));
     all.collect()
 }
@@ -109,6 +112,7 @@ impl Reads {
         Ok(match self.of {
             Of::All => all,
             Of::Tag => all.tag(TAG)?,
+            Of::Partition => all.partition(partition as u32),
             Of::One => all.tag(TAG)?.partition(partition as u32),
         })
     }
