@@ -10,7 +10,9 @@ use crate::call::{Call, Part, Sql};
 use crate::codec::column;
 use crate::config::Config;
 use crate::session::Session;
-use crate::{apply, claim, claims, compact, inbox, indexes, joint, load, read, schema, stuck};
+use crate::{
+    apply, claim, claims, compact, floors, inbox, indexes, joint, load, read, schema, stuck,
+};
 
 /// How many rows a step of a statement may touch. Each table has 20,000 at least.
 const MOST: u64 = 600;
@@ -124,15 +126,30 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             "1, ARRAY[$HELD::uuid], '{2020-01-01}'",
         ),
         ("over", &compact::CLOSE_OVER, "1, now(), 33"),
-        ("next of lane", &claim::NEXT_OF_LANE, "1, 1, 33"),
-        ("next of lanes", &claim::NEXT_OF_LANES, "1, '{1,2}', 33, 97"),
+        ("next of lane", &claim::line::NEXT_OF_LANE, "1, 1, 33"),
+        (
+            "next of lanes",
+            &claim::line::NEXT_OF_LANES,
+            "1, '{1,2}', 33, 97",
+        ),
         (
             "next above",
-            &claim::NEXT_ABOVE,
+            &claim::line::NEXT_ABOVE,
             "1, 1, 33, '{4,3,2,1,0}', '{2020-01-01,2020-01-01,2020-01-01,2020-01-01,2020-01-01}'",
         ),
-        ("next due", &claim::NEXT_DUE, "'{1,2}', 1"),
-        ("remembered", &claim::REMEMBERED, "1, $CLAIM"),
+        (
+            "next above of lanes",
+            &claim::line::NEXT_ABOVE_OF_LANES,
+            "1, '{1,1,1,2,2}', 33, 97, '{4,3,2,1,0}', \
+             '{2020-01-01,2020-01-01,2020-01-01,2020-01-01,2020-01-01}'",
+        ),
+        (
+            "below",
+            &floors::below::FIRST_BELOW,
+            "1, '{4,3,2,1,0}', '{2020-01-01,2020-01-01,2020-01-01,2030-01-01,2030-01-01}'",
+        ),
+        ("next due", &claim::line::NEXT_DUE, "'{1,2}', 1"),
+        ("remembered", &claim::line::REMEMBERED, "1, $CLAIM"),
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),
         ("created", &load::CREATED, "1, '{none,nothing}'"),
         ("keys", &load::KEYS, "1, '{k10000,k10001,none}'"),

@@ -28,16 +28,17 @@ use crate::clock::ServerClock;
 use crate::codec::{At, column};
 use crate::config::Config;
 use crate::error::{Answer, Fault};
-use crate::floors::Floors;
+use crate::floors::{Below, Floor, Floors};
 use crate::held::Held;
 use crate::inbox::Taken;
 use crate::listen::{Audience, Listening};
 use crate::notice::{News, Notice};
 use crate::pool::{Doubts, Pool};
 use crate::session::Session;
+use crate::spawn::spawn;
 use crate::stuck::Stuck;
 use crate::taken_keys::TakenKeys;
-use crate::{clerk, compact, inbox, indexes, partitions, read, schema, transaction};
+use crate::{clerk, compact, floors, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
     text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
@@ -227,6 +228,23 @@ impl Database {
         retrying!(self.writers, session => partitions::keep(session))
     }
 
+    /// Looks below the floor of a lane, and lowers it if there is something.
+    async fn look_below(&self, lane: i64) {
+        if let Some(floor) = self.floors.floor(lane) {
+            match self.below(lane, &floor).await {
+                Ok(below) => self.floors.looked_below(lane, &below),
+                Err(error) => {
+                    tracing::warn!(lane, %error, "what is below a floor could not be looked at");
+                    self.floors.looked_in_vain(lane);
+                }
+            }
+        }
+    }
+
+    async fn below(&self, lane: i64, floor: &Floor) -> Result<Below> {
+        retrying!(self.readers, session => floors::look(session, lane, floor))
+    }
+
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
         retrying!(self.readers, session => server_time(session, clock))
     }
@@ -379,7 +397,12 @@ impl PostgresStore {
     async fn carry_out(&self, exchange: Exchange) -> Result<transaction::Carried> {
         let database = &self.database;
         let about = database.about(self.ns);
-        let carried = transaction::exchange(&database.writers, about, exchange).await?;
+        let carried = transaction::exchange(&database.writers, about, exchange).await;
+        for lane in database.floors.due() {
+            let database = database.clone();
+            spawn(async move { database.look_below(lane).await });
+        }
+        let carried = carried?;
         database.tell(self.ns, &carried.news, &carried.untold);
         Ok(carried)
     }

@@ -1,6 +1,6 @@
 //! Claims while somebody keeps an old snapshot open: what was claimed cannot be cleared away.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use plimsoll_core::{Name, Namespace, Store, TaskId};
 use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
-const SCHEMA: &str = "plimsoll_snapshot";
 const TASKS: usize = 100_000;
 const BATCH: usize = 20;
 /// How many entries of the index are read for each task, at most. Without floors it is TASKS / BATCH
@@ -23,40 +22,50 @@ const BATCH: usize = 20;
 const READS_EACH_MAX: i64 = 1_500;
 
 struct World {
+    schema: &'static str,
     store: PostgresStore,
     /// Of another process.
     other: PostgresStore,
+    /// Of one that tells nobody what it does.
+    silent: PostgresStore,
     stranger: Client,
     ids: Ids,
     clock: SystemClock,
-    lane: Lane,
+    lanes: Vec<Lane>,
     worker: WorkerId,
 }
 
 impl World {
-    async fn new() -> Self {
+    async fn new(schema: &'static str, lanes: usize) -> Self {
         let url = url();
         let stranger = connect(&url).await;
-        let clean = format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE");
+        let clean = format!("DROP SCHEMA IF EXISTS {schema} CASCADE");
         stranger.batch_execute(&clean).await.expect("a clean start");
         let config = Config {
-            schema: SCHEMA.into(),
+            schema: schema.into(),
             unsafe_durability: true,
             ..Config::new(&url).expect("a URL")
         };
         migrate(&config).await.expect("a schema");
         let name = Namespace::new("snapshot").expect("a namespace");
-        let open = async || {
-            let postgres = Postgres::open(config.clone()).await.expect("a server");
+        let open = async |listen| {
+            let config = Config {
+                listen,
+                ..config.clone()
+            };
+            let postgres = Postgres::open(config).await.expect("a server");
             postgres.namespace(name.clone()).await.expect("a handle")
         };
         let ids = Ids::random(Arc::new(SystemClock::new()));
+        let lane = |number| Lane::new("queue", format!("kind{number}")).expect("a lane");
         Self {
-            store: open().await,
-            other: open().await,
+            schema,
+            store: open(true).await,
+            other: open(true).await,
+            silent: open(false).await,
             stranger,
             clock: SystemClock::new(),
-            lane: Lane::new("queue", "kind").expect("a lane"),
+            lanes: (0..lanes).map(lane).collect(),
             worker: WorkerId {
                 name: Name::new("worker").expect("a name"),
                 incarnation: ids.incarnation(),
@@ -75,17 +84,19 @@ impl World {
     }
 
     fn new_task(&self) -> NewTask {
-        NewTask::new(self.ids.task(), self.lane.clone(), "x")
+        let id = self.ids.task();
+        let lane = &self.lanes[(id.as_u128() % self.lanes.len() as u128) as usize];
+        NewTask::new(id, lane.clone(), "x")
     }
 
     /// Submits a task whose transaction takes so long that another one, submitted and taken meanwhile,
     /// lets claims begin behind it.
     async fn submit_late(&self, heard: &mut Listener) -> TaskId {
-        let blocker = connect(&url()).await;
+        let (blocker, schema) = (connect(&url()).await, self.schema);
         let (task, id) = (self.new_task(), self.ids.commit());
         let hold = format!(
-            "BEGIN; INSERT INTO {SCHEMA}.commits SELECT ns, '{id}', now(), NULL, '' \
-             FROM {SCHEMA}.namespaces WHERE name = 'snapshot'"
+            "BEGIN; INSERT INTO {schema}.commits SELECT ns, '{id}', now(), NULL, '' \
+             FROM {schema}.namespaces WHERE name = 'snapshot'"
         );
         blocker.batch_execute(&hold).await.expect("held up");
         let late = task.id;
@@ -103,8 +114,8 @@ impl World {
         // All that it says of it is heard before what is said after it.
         self.other.close().await.expect("last words");
         let tell = format!(
-            "SELECT pg_notify('{SCHEMA}', '[' || ns || ',\"l\"]') \
-             FROM {SCHEMA}.namespaces WHERE name = 'snapshot'"
+            "SELECT pg_notify('{schema}', '[' || ns || ',\"l\"]') \
+             FROM {schema}.namespaces WHERE name = 'snapshot'"
         );
         blocker.batch_execute(&tell).await.expect("told");
         while !heard.next().await.leases {}
@@ -114,7 +125,7 @@ impl World {
     /// Settles tasks and takes others.
     async fn exchange(&self, settle: impl Iterator<Item = Settle>) -> Vec<Task> {
         let pick = Pick::Next {
-            lanes: vec![self.lane.clone()],
+            lanes: self.lanes.clone(),
             limit: BATCH,
         };
         let exchange = Exchange {
@@ -136,11 +147,31 @@ impl World {
         exchanged.claimed.expect("asked").expect("a claim").tasks
     }
 
+    /// Waits until somebody looks below the floor, and tries to take what is there.
+    async fn looks_below(&self) {
+        let watcher = connect(&url()).await;
+        let sql = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+                   AND query LIKE '%' || $1 || '%runnable_at < f.floor%'";
+        for _ in 0..5_000 {
+            assert!(self.exchange(std::iter::empty()).await.is_empty());
+            if !watcher
+                .query(sql, &[&self.schema])
+                .await
+                .expect("an answer")
+                .is_empty()
+            {
+                return;
+            }
+            self.clock.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nobody looks below the floor");
+    }
+
     /// How many entries of the index of what waits have been read.
     async fn reads(&self) -> i64 {
         let sql = "SELECT idx_tup_read FROM pg_stat_all_indexes \
                    WHERE schemaname = $1 AND indexrelname = 'tasks_ready'";
-        let row = self.stranger.query_one(sql, &[&SCHEMA]).await;
+        let row = self.stranger.query_one(sql, &[&self.schema]).await;
         row.expect("an index").get(0)
     }
 }
@@ -168,14 +199,23 @@ fn settle(task: &Task, how: Ending) -> Settle {
 
 #[tokio::test]
 async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
-    let world = World::new().await;
+    beside_a_snapshot(World::new("plimsoll_snapshot", 1).await).await;
+}
+
+#[tokio::test]
+async fn nor_do_claims_of_several_lanes() {
+    beside_a_snapshot(World::new("plimsoll_snapshots", 3).await).await;
+}
+
+async fn beside_a_snapshot(world: World) {
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     world.stranger.batch_execute(snapshot).await.expect("one");
     world.submit(TASKS).await;
     let mut held = world.exchange(std::iter::empty()).await;
-    let mut early = held.split_off(BATCH - 2);
+    let untold = held.remove(0);
+    let mut early = held.split_off(BATCH - 3);
     let (mut done, mut heard) = (BTreeSet::<TaskId>::new(), world.store.wakeups());
-    while done.len() < TASKS {
+    while done.len() < TASKS - 1 {
         // Late, two of the first are given back, by this process and by another one: they are before all
         // that is left, and come next.
         let is_late = done.len() > TASKS * (5 - early.len()) / 5;
@@ -204,6 +244,20 @@ async fn claims_do_not_read_what_was_claimed_before_again_and_again() {
         held = taken;
     }
     assert!(early.is_empty());
+    // What nobody was told of is found below the floor.
+    world.looks_below().await;
+    let release = settle(&untold, Ending::Release { reason: None });
+    let release = vec![Commit::of(Write::Settle(release))];
+    let answers = world.silent.commit(release).await;
+    answers[0].as_ref().expect("a receipt");
+    let taken = loop {
+        let taken = world.exchange(std::iter::empty()).await;
+        if let [task] = &taken[..] {
+            break task.id();
+        }
+        world.clock.sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(taken, untold.id());
     // What comes late comes before what was submitted after it.
     let late = world.submit_late(&mut heard).await;
     let last = Commit::of(Write::Submit(Box::new(world.new_task())));
