@@ -228,7 +228,7 @@ mod tests {
     async fn done(job: &Job) -> Engine {
         let namespace = Namespace::new(&job.namespace).unwrap();
         let engine = Engine::new(Arc::new(Memory::new().open(namespace)));
-        for receipt in engine.store().commit(job.commits().unwrap()).await {
+        for receipt in engine.store().commit(job.commits(job.tasks).unwrap()).await {
             receipt.unwrap();
         }
         let worker = engine.worker("w").queue(job::QUEUE);

@@ -6,7 +6,7 @@ use plimsoll::record::fields;
 use plimsoll::store::{Commit, Merge, Write};
 use plimsoll::task::{Backoff, FailureKind, Lane, NewTask, Priority, RetryPolicy};
 use plimsoll::worker::{Completion, Context, Failure, Json};
-use plimsoll::{Error, Key, Name, Result, TaskId};
+use plimsoll::{Engine, Error, IdempotencyKey, Key, Name, Result, TaskId};
 use serde::{Deserialize, Serialize};
 
 pub(super) const QUEUE: &str = "pictures";
@@ -17,6 +17,9 @@ pub(super) const TIMES: &str = "times";
 pub(super) const FENCE: &str = "fence";
 /// How many tasks are submitted in one commit.
 const TOGETHER: usize = 200;
+/// How many at once while workers are at it, and how long it rests in between.
+const AT_ONCE: usize = 400;
+const REST: Duration = Duration::from_millis(250);
 
 /// What a task asks for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -40,9 +43,9 @@ impl Job {
         TaskId::derive(&[&self.namespace, &number.to_string()])
     }
 
-    /// Everything to submit at the start.
-    pub(super) fn commits(&self) -> Result<Vec<Commit>> {
-        let numbers: Vec<u64> = (0..self.tasks).collect();
+    /// What to submit at the start: the first tasks.
+    pub(super) fn commits(&self, first: u64) -> Result<Vec<Commit>> {
+        let numbers: Vec<u64> = (0..first).collect();
         let commit = |numbers: &[u64]| {
             numbers.iter().try_fold(Commit::new(), |commit, number| {
                 let task = self.task(*number)?;
@@ -50,6 +53,45 @@ impl Job {
             })
         };
         numbers.chunks(TOGETHER).map(commit).collect()
+    }
+
+    /// Submits all but the first tasks, each under a key of its own, a few hundred at a time, and repeats what may not
+    /// have happened until it has. Answers how many had to be repeated.
+    pub(super) async fn submit_rest(&self, engine: &Engine, first: u64) -> Result<u64> {
+        let mut repeated = 0;
+        let numbers: Vec<u64> = (first..self.tasks).collect();
+        for numbers in numbers.chunks(AT_ONCE) {
+            let tasks = numbers.iter().map(|number| self.keyed(*number));
+            let mut left = tasks.collect::<Result<Vec<_>>>()?;
+            loop {
+                let answers = engine.tasks().submit_all(left.clone()).await;
+                let mut answered = left.into_iter().zip(answers);
+                left = answered.try_fold(Vec::new(), |mut left, (task, answer)| match answer {
+                    Ok(submitted) if submitted.id == task.id => Ok(left),
+                    Ok(submitted) => {
+                        let what = format!("{} has the key of {}", submitted.id, task.id);
+                        Err(Error::Corrupt(what.into()))
+                    }
+                    Err(error) if error.is_transient() => {
+                        left.push(task);
+                        Ok(left)
+                    }
+                    Err(error) => Err(error),
+                })?;
+                engine.clock().sleep(REST).await;
+                if left.is_empty() {
+                    break;
+                }
+                repeated += left.len() as u64;
+            }
+        }
+        Ok(repeated)
+    }
+
+    fn keyed(&self, number: u64) -> Result<NewTask> {
+        Ok(self
+            .task(number)?
+            .key(IdempotencyKey::new(number.to_string())?))
     }
 
     fn task(&self, number: u64) -> Result<NewTask> {

@@ -162,6 +162,7 @@ impl Demo {
             url: place.url.clone(),
             workers_url: place.url.clone(),
             tasks: self.tasks,
+            first: self.tasks,
             workers,
             concurrency: 10,
             // Many times as long as it should take.
@@ -193,6 +194,7 @@ impl Chaos {
             url: place.url.clone(),
             workers_url: place.url.clone(),
             tasks: self.tasks,
+            first: self.tasks / 2,
             workers: usize::from(self.workers),
             concurrency: self.concurrency,
             within: Duration::from_secs(self.minutes_max * 60),
@@ -223,6 +225,8 @@ struct Troubles {
     cut_in_answers: u64,
     stalled: u64,
     half_open: u64,
+    /// How many submits of the caller had to be repeated.
+    submits_repeated: u64,
 }
 
 /// One run of the job.
@@ -232,6 +236,8 @@ struct Run {
     /// Where workers find the same store.
     workers_url: String,
     tasks: u64,
+    /// How many of them are submitted before there are workers. The others come while these are at work, the same way.
+    first: u64,
     workers: usize,
     concurrency: usize,
     within: Duration,
@@ -268,9 +274,11 @@ impl Run {
             namespace: namespace.clone(),
             tasks: self.tasks,
         };
-        for receipt in engine.store().commit(job.commits()?).await {
+        for receipt in engine.store().commit(job.commits(self.first)?).await {
             receipt?;
         }
+        let caller = Plimsoll::open(&self.workers_url)?;
+        let caller = caller.engine(&job.namespace).await?;
         let mut fleet = Fleet::start(Crew {
             store: self.workers_url.clone(),
             namespace,
@@ -288,12 +296,14 @@ impl Run {
                     calm.send_replace(true);
                     watched
                 };
+                let submit = async { Ok(job.submit_rest(&caller, self.first).await?) };
                 // Whoever makes trouble ends when all is calm, or because it cannot go on.
-                futures::future::try_join(watch, trouble).await
+                futures::future::try_join3(watch, trouble, submit).await
             } => ended,
         };
         fleet.end().await;
-        let (late, troubles) = ended?;
+        let (late, mut troubles, repeated) = ended?;
+        troubles.submits_repeated = repeated;
         let audit = Books::new(engine.store().clone()).audit(&job).await?;
         let summary = Summary::new(&audit, &fleet, troubles, self.tasks, self.seed);
         let text = match self.json {

@@ -123,6 +123,7 @@ impl Summary {
             ("cut within answers", troubles.cut_in_answers),
             ("network stalled", troubles.stalled),
             ("left half open", troubles.half_open),
+            ("submits repeated", troubles.submits_repeated),
         ];
         for (what, count) in unusual.into_iter().filter(|(_, count)| *count > 0) {
             line(what, count, "");

@@ -77,6 +77,7 @@ impl ChaosPostgres {
             url: self.store.clone(),
             workers_url: through(&self.store, address.port(), proxy.port),
             tasks: self.tasks,
+            first: self.tasks / 2,
             workers: usize::from(self.workers),
             concurrency: self.concurrency,
             within: Duration::from_secs(self.minutes_max * 60),
