@@ -1,4 +1,4 @@
-//! The one place of this store that spawns: connections have to be driven.
+//! The one place of this store that spawns: connections have to be driven, and looked after.
 
 use std::future::Future;
 

@@ -18,7 +18,7 @@ use plimsoll_core::store::{
     Tasks, Write,
 };
 use plimsoll_core::task::{NewTask, Task};
-use plimsoll_core::wake::{Hub, Listener};
+use plimsoll_core::wake::{Hub, Listener, Wake};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, TaskId, Timestamp};
 use tokio_postgres::types::Type;
 
@@ -114,6 +114,8 @@ pub(crate) struct Database {
     readers: Pool,
     /// For transactions of callers.
     guests: Pool,
+    /// For looks that take long, one at a time.
+    looks: Pool,
     limits: Limits,
     durability: Durability,
     clock: Arc<dyn Clock>,
@@ -147,6 +149,7 @@ impl Postgres {
             writers: Pool::new(&config, config.writers, &doubts),
             readers: Pool::new(&config, config.readers, &doubts),
             guests: Pool::new(&plain(&config), config.guests, &doubts),
+            looks: Pool::new(&config, 1, &doubts),
             clerk: Clerk::new(database.clone()),
             schema: config.schema.clone(),
             listening: (config.listen).then(|| Listening::new(&config, database.clone())),
@@ -228,11 +231,19 @@ impl Database {
         retrying!(self.writers, session => partitions::keep(session))
     }
 
-    /// Looks below the floor of a lane, and lowers it if there is something.
-    async fn look_below(&self, lane: i64) {
-        if let Some(floor) = self.floors.floor(lane) {
-            match self.below(lane, &floor).await {
-                Ok(below) => self.floors.looked_below(lane, &below),
+    /// Looks for what was skipped of a lane. If there is something, claims begin there, and whoever waits is woken.
+    async fn look_below(&self, ns: i32, lane: i64) {
+        if let Some(top) = self.floors.top(lane) {
+            match self.below(lane, &top).await {
+                Ok(below) => {
+                    self.floors.looked_below(lane, &below);
+                    if below.first.iter().any(Option::is_some) {
+                        self.hub(ns).notify(&Wake {
+                            any_lane: true,
+                            ..Wake::default()
+                        });
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(lane, %error, "what is below a floor could not be looked at");
                     self.floors.looked_in_vain(lane);
@@ -241,8 +252,8 @@ impl Database {
         }
     }
 
-    async fn below(&self, lane: i64, floor: &Floor) -> Result<Below> {
-        retrying!(self.readers, session => floors::look(session, lane, floor))
+    async fn below(&self, lane: i64, top: &Floor) -> Result<Below> {
+        retrying!(self.looks, session => floors::look(session, lane, top))
     }
 
     async fn server_time(&self, clock: &ServerClock) -> Result<Timestamp> {
@@ -398,9 +409,9 @@ impl PostgresStore {
         let database = &self.database;
         let about = database.about(self.ns);
         let carried = transaction::exchange(&database.writers, about, exchange).await;
-        for lane in database.floors.due() {
+        for (ns, lane) in database.floors.due() {
             let database = database.clone();
-            spawn(async move { database.look_below(lane).await });
+            spawn(async move { database.look_below(ns, lane).await });
         }
         let carried = carried?;
         database.tell(self.ns, &carried.news, &carried.untold);

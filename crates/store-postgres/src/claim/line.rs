@@ -80,10 +80,11 @@ pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
         "SELECT ",
         live_columns!(),
         ", t.place, t.lane, statement_timestamp(), clock_timestamp() FROM (SELECT t.*, t.ctid AS place FROM \
-                (SELECT head.* FROM unnest($2, $5, $6) f(lane, priority, floor) CROSS JOIN LATERAL \
-                 (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
-                  WHERE w.lane = f.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
-                  ORDER BY w.runnable_at, w.id LIMIT $4) head \
+                (SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+                 (SELECT w.* FROM unnest($5, $6, $7) f(of, priority, floor) CROSS JOIN LATERAL \
+                  (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
+                   WHERE w.lane = l.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
+                   ORDER BY w.runnable_at, w.id LIMIT $4) w WHERE f.of = l.lane LIMIT $4) head \
                  ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) heads \
                 JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
                 ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
@@ -96,6 +97,7 @@ pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
         Type::INT8_ARRAY,
         Type::INT8,
         Type::INT8,
+        Type::INT8_ARRAY,
         Type::INT2_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
     ],
@@ -155,7 +157,7 @@ impl Line<'_> {
         }
         calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
         let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
-        let mut began = self.floors.begin(&numbers);
+        let mut began = self.floors.begin(ns, &numbers);
         calls.push(look(ns, &began, wanted, heads));
         let timer = SystemClock::new();
         let mut answers = session.run(&calls).await?;
@@ -172,7 +174,7 @@ impl Line<'_> {
         // A task that waits for another one has no time of its own.
         let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
         self.saw(&found, &began, heads, timer.monotonic())?;
-        // That there is nothing is only said of whole lanes, as they are or were a moment ago.
+        // That there is nothing is only said if what was skipped was looked at lately.
         if found.is_empty()
             && let Some(whole) = self.floors.doubt(&began)
         {
@@ -246,11 +248,13 @@ impl Line<'_> {
         // Of several lanes, nobody knows what is behind the heads that were looked at.
         let lanes = began.floors().count();
         let more = lanes > 1 || found.len() >= self.limit;
+        let places: Vec<_> = found.iter().filter_map(place).collect();
+        let Some((_, priority, at)) = places.last().copied() else {
+            return Ok(());
+        };
         let look = Look {
-            found: found.iter().filter_map(place).collect(),
-            reach: place(last)
-                .filter(|_| more)
-                .map(|(_, priority, at)| (priority, at)),
+            found: places,
+            reach: more.then_some((priority, at)),
             rows: found.len()
                 + if lanes > 1 {
                     lanes * heads / HEADS_AT_ONCE
@@ -289,7 +293,7 @@ fn look(ns: i32, began: &Began, wanted: usize, heads: usize) -> Call {
                 }
                 _ => Call::new(
                     &NEXT_ABOVE_OF_LANES,
-                    params![ns, of, wanted, heads, priorities, floors],
+                    params![ns, numbers(), wanted, heads, of, priorities, floors],
                 ),
             }
         }

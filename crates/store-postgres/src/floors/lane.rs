@@ -24,8 +24,10 @@ const SETTLED: Duration = Duration::from_millis(200);
 pub(super) const REST_TIMES: u32 = 50;
 pub(super) const REST_LEAST: Duration = Duration::from_secs(1);
 const REST_MOST: Duration = Duration::from_secs(20);
-/// How much later than that is soon enough, and how long nobody else looks at a whole lane while somebody does.
-pub(super) const RESERVED: Duration = Duration::from_secs(5);
+/// How much later than that is soon enough.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// After that long a look that has not come to an end is given up.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// For each priority, the moment before which nothing is left.
 pub(crate) type Floor = [Timestamp; PRIORITIES];
@@ -33,7 +35,7 @@ pub(crate) type Floor = [Timestamp; PRIORITIES];
 /// What is known of a lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lane {
-    /// How many looks at the whole lane were slow, one after another.
+    /// How many looks from its head were slow, one after another.
     slow: u32,
     pub(super) skips: Option<Skips>,
 }
@@ -42,12 +44,14 @@ pub(super) struct Lane {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Skips {
     pub(super) floor: Floor,
+    /// The highest that the floor was: so far something may have been skipped.
+    pub(super) top: Floor,
     pub(super) until: Duration,
-    /// Somebody is at it.
-    pub(super) looking: bool,
+    /// Since when somebody is at it.
+    pub(super) looking: Option<Duration>,
     /// Until when it is believed that there is nothing left when there is nothing above the floor.
     pub(super) sure_until: Duration,
-    /// How much longer than it should the look at the whole lane took.
+    /// How much longer than they should looks at all that is skipped take.
     pub(super) wasted: Duration,
     /// How many looks in a row took nearly as long although they skipped something.
     vain: u32,
@@ -86,11 +90,14 @@ impl Lane {
                 // Of lanes that begin at their heads it is not known.
                 let helps = look.wasted() * 2 < skips.wasted || !began.at_floors();
                 let vain = if helps { 0 } else { skips.vain + 1 };
-                let skips = Skips {
+                let mut skips = Skips {
                     floor: risen(lane, &skips.floor, floor, look),
                     vain,
                     ..*skips
                 };
+                for (top, floor) in skips.top.iter_mut().zip(skips.floor) {
+                    *top = floor.max(*top);
+                }
                 match vain < VAIN_MAX {
                     true => Self {
                         slow: self.slow,
@@ -105,13 +112,17 @@ impl Lane {
             (None, _) => {
                 let very = look.took >= look.quick() * VERY_SLOW_TIMES;
                 let slow = self.slow.saturating_add(if very { SLOW_MAX } else { 1 });
-                let skips = || Skips {
-                    floor: risen(lane, &BOTTOM, &BOTTOM, look),
-                    until: timer + rest(look.took),
-                    looking: false,
-                    sure_until: timer + rest(look.took) + RESERVED,
-                    wasted: look.wasted(),
-                    vain: 0,
+                let skips = || {
+                    let floor = risen(lane, &BOTTOM, &BOTTOM, look);
+                    Skips {
+                        floor,
+                        top: floor,
+                        until: timer + rest(look.took),
+                        looking: None,
+                        sure_until: timer + rest(look.took) + GRACE,
+                        wasted: look.wasted(),
+                        vain: 0,
+                    }
                 };
                 Self {
                     slow,
@@ -155,6 +166,10 @@ fn risen(lane: i64, before: &Floor, began: &Floor, look: &Look) -> Floor {
 }
 
 impl Skips {
+    pub(super) fn is_looked_at(&self, now: Duration) -> bool {
+        self.looking.is_some_and(|since| now < since + LOOK_MAX)
+    }
+
     pub(super) fn lower(&mut self, back_to: Timestamp) {
         for floor in &mut self.floor {
             *floor = back_to.min(*floor);

@@ -26,7 +26,7 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::wake::Wake;
 
 pub(crate) use self::below::{Below, look};
-use self::lane::{BOTTOM, Lane, PRIORITIES, QUICK, RESERVED, REST_LEAST, Skips, rest};
+use self::lane::{BOTTOM, GRACE, Lane, PRIORITIES, QUICK, Skips, rest};
 pub(crate) use self::lane::{Floor, Look};
 use crate::codec::lane_number;
 
@@ -43,8 +43,8 @@ pub(crate) struct Floors {
 #[derive(Debug, Default)]
 struct Known {
     lanes: BTreeMap<i64, Lane>,
-    /// Where it is time to look below the floor.
-    due: Vec<i64>,
+    /// Where it is time to look below the floor: namespaces and lanes.
+    due: Vec<(i32, i64)>,
     /// How often floors were lowered, and the last times.
     lowered: u64,
     lately: VecDeque<Lowered>,
@@ -59,7 +59,7 @@ struct Lowered {
 }
 
 /// Where a look begins.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Began {
     /// In each lane. `None`: all of it is looked at.
     lanes: Vec<(i64, Option<Floor>)>,
@@ -106,6 +106,14 @@ impl Known {
         since.filter(meant).map(|lowered| lowered.back_to).min()
     }
 
+    fn remember(&mut self, lowered: Lowered) {
+        self.lowered += 1;
+        if self.lately.len() >= LATELY_MAX {
+            self.lately.pop_front();
+        }
+        self.lately.push_back(lowered);
+    }
+
     fn skips(&mut self, lane: i64) -> Option<&mut Skips> {
         self.lanes.get_mut(&lane)?.skips.as_mut()
     }
@@ -117,7 +125,7 @@ impl Floors {
     }
 
     /// Where to begin in lanes. If it is time to look below their floors, that is [due](Self::due) then.
-    pub(crate) fn begin(&self, lanes: &[i64]) -> Began {
+    pub(crate) fn begin(&self, ns: i32, lanes: &[i64]) -> Began {
         let now = self.timer.monotonic();
         let known = &mut *self.known();
         let mut began = Began {
@@ -126,9 +134,10 @@ impl Floors {
         };
         for lane in lanes {
             let skips = known.lanes.get_mut(lane).and_then(|of| of.skips.as_mut());
-            if let Some(skips) = skips.filter(|skips| now >= skips.until && !skips.looking) {
-                skips.looking = true;
-                known.due.push(*lane);
+            let is_due = |skips: &&mut Skips| now >= skips.until && !skips.is_looked_at(now);
+            if let Some(skips) = skips.filter(is_due) {
+                skips.looking = Some(now);
+                known.due.push((ns, *lane));
             }
             let floor = known.skips(*lane).map(|skips| skips.floor);
             began.lanes.push((*lane, floor));
@@ -136,30 +145,43 @@ impl Floors {
         began
     }
 
-    /// The lanes in which somebody has to look below the floor now. Each is told once.
-    pub(crate) fn due(&self) -> Vec<i64> {
+    /// The lanes, with their namespaces, in which somebody has to look below the floor now. Each is told once.
+    pub(crate) fn due(&self) -> Vec<(i32, i64)> {
         std::mem::take(&mut self.known().due)
     }
 
-    /// Below what to look in a lane, if something of it is skipped.
-    pub(crate) fn floor(&self, lane: i64) -> Option<Floor> {
-        self.known().skips(lane).map(|skips| skips.floor)
+    /// Up to where something may have been skipped in a lane.
+    pub(crate) fn top(&self, lane: i64) -> Option<Floor> {
+        self.known().skips(lane).map(|skips| skips.top)
     }
 
-    /// Takes in what there is below a floor.
+    /// Takes in what there is of what may have been skipped.
     pub(crate) fn looked_below(&self, lane: i64, below: &Below) {
         let now = self.timer.monotonic();
-        let mut known = self.known();
-        if below.took <= QUICK {
+        let known = &mut *self.known();
+        let first = below.first.iter().flatten().min();
+        if first.is_none() && below.took <= QUICK {
             known.lanes.remove(&lane);
-        } else if let Some(skips) = known.skips(lane) {
-            skips.until = now + rest(below.took);
-            skips.looking = false;
-            skips.sure_until = skips.until + RESERVED;
-            skips.wasted = below.took - QUICK;
-            for (floor, first) in skips.floor.iter_mut().zip(below.first) {
-                *floor = first.map_or(*floor, |first| first.min(*floor));
-            }
+        }
+        let Some(skips) = known.skips(lane) else {
+            return;
+        };
+        match first {
+            None => skips.wasted = below.took.saturating_sub(QUICK),
+            // What is behind it was not looked at.
+            Some(_) => skips.wasted = skips.wasted.max(below.took.saturating_sub(QUICK)),
+        }
+        skips.until = now + rest(below.took.max(skips.wasted));
+        skips.sure_until = skips.until + GRACE;
+        skips.looking = None;
+        for (floor, first) in skips.floor.iter_mut().zip(below.first) {
+            *floor = first.map_or(*floor, |first| first.min(*floor));
+        }
+        if let Some(back_to) = first {
+            known.remember(Lowered {
+                lanes: Some(vec![lane]),
+                back_to: *back_to,
+            });
         }
     }
 
@@ -167,8 +189,11 @@ impl Floors {
     pub(crate) fn looked_in_vain(&self, lane: i64) {
         let now = self.timer.monotonic();
         if let Some(skips) = self.known().skips(lane) {
-            skips.until = now + REST_LEAST;
-            skips.looking = false;
+            let took = skips
+                .looking
+                .map_or(Duration::ZERO, |since| now.saturating_sub(since));
+            skips.until = now + rest(took);
+            skips.looking = None;
         }
     }
 
@@ -180,9 +205,9 @@ impl Floors {
         let mut doubt = false;
         for (lane, _) in began.lanes.iter().filter(|(_, floor)| floor.is_some()) {
             match known.skips(*lane) {
-                Some(skips) if skips.looking || now < skips.sure_until => {}
+                Some(skips) if skips.is_looked_at(now) || now < skips.sure_until => {}
                 Some(skips) => {
-                    skips.sure_until = now + RESERVED;
+                    skips.sure_until = now + GRACE;
                     doubt = true;
                 }
                 None => doubt = true,
@@ -253,11 +278,7 @@ impl Floors {
                 skips.lower(lowered.back_to);
             }
         }
-        known.lowered += 1;
-        if known.lately.len() >= LATELY_MAX {
-            known.lately.pop_front();
-        }
-        known.lately.push_back(lowered);
+        known.remember(lowered);
     }
 }
 
@@ -266,8 +287,8 @@ impl Floors {
 mod tests {
     use plimsoll_core::task::Priority;
 
-    use super::lane::REST_TIMES;
     use super::lane::tests::{NOW, at, at_floor, look, slow};
+    use super::lane::{LOOK_MAX, REST_LEAST, REST_TIMES};
     use super::*;
 
     /// The look at another lane.
@@ -282,7 +303,7 @@ mod tests {
     fn floors(lane: i64, moment: i64) -> Floors {
         let floors = Floors::default();
         for _ in 0..3 {
-            let began = floors.begin(&[lane]);
+            let began = floors.begin(1, &[lane]);
             floors.saw(&of(lane, slow(&[(5, moment)], false)), &began);
         }
         floors
@@ -290,7 +311,7 @@ mod tests {
 
     /// Where a look begins in a lane.
     fn begun(floors: &Floors, lane: i64) -> Option<Floor> {
-        floors.begin(&[lane]).floor(lane).copied()
+        floors.begin(1, &[lane]).floor(lane).copied()
     }
 
     /// Changes what is known of a lane.
@@ -310,9 +331,9 @@ mod tests {
     fn when_it_is_time_somebody_looks_below_the_floor_and_claims_go_on() {
         let floors = floors(7, 300);
         let floor = begun(&floors, 7);
-        assert_eq!((floor, floors.due()), (floors.floor(7), vec![]));
+        assert_eq!((floor, floors.due()), (floors.top(7), vec![]));
         change(&floors, 7, |skips| skips.until = Duration::ZERO);
-        for due in [vec![7], vec![]] {
+        for due in [vec![(1, 7)], vec![]] {
             assert_eq!(begun(&floors, 7), floor);
             assert_eq!(floors.due(), due);
         }
@@ -324,32 +345,71 @@ mod tests {
                 Some(took) => floors.looked_below(7, &below(None, took)),
                 None => floors.looked_in_vain(7),
             }
-            floors.begin(&[7]);
+            floors.begin(1, &[7]);
             assert!(floors.due().is_empty());
             change(&floors, 7, |skips| {
                 let until = skips.until - before;
                 assert!(until >= rest && until < rest * 2, "{until:?}");
                 skips.until = Duration::ZERO;
             });
-            floors.begin(&[7]);
-            assert_eq!(floors.due(), [7]);
+            floors.begin(1, &[7]);
+            assert_eq!(floors.due(), [(1, 7)]);
         }
     }
 
     #[test]
-    fn what_is_below_a_floor_lowers_it() {
+    fn what_was_skipped_lowers_the_floor() {
         let floors = floors(7, 300);
-        let before = floors.floor(7).expect("a floor");
+        let floor = || begun(&floors, 7).expect("a floor");
+        let (before, top) = (floor(), floors.top(7));
         for (first, expected) in [(None, 300), (Some(100), 100), (Some(200), 100)] {
             floors.looked_below(7, &below(first, SLOW));
-            let floor = floors.floor(7).expect("a floor");
-            assert_eq!(floor[5], at(expected));
-            assert_eq!(floor[4], before[4]);
+            assert_eq!((floor()[5], floor()[4]), (at(expected), before[4]));
+            assert_eq!(
+                floors.top(7),
+                top,
+                "all that was skipped is looked at the next time"
+            );
         }
-        // A quick look says that nothing is in the way any more.
+        // How far it was to the first one says nothing of what is behind it.
+        let before = floors.timer.monotonic();
+        floors.looked_below(7, &below(Some(50), QUICK));
+        assert_eq!(floor()[5], at(50));
+        change(&floors, 7, |skips| {
+            assert!(skips.until - before >= (SLOW - QUICK) * REST_TIMES);
+        });
+        // If there is nothing, and that is quickly found, nothing is in the way any more.
         floors.looked_below(7, &below(None, QUICK));
         assert_eq!(begun(&floors, 7), None);
         assert!(floors.known().lanes.is_empty());
+    }
+
+    #[test]
+    fn a_look_from_before_does_not_raise_the_floor_above_what_was_found() {
+        let floors = floors(7, 300);
+        let began = floors.begin(1, &[7]);
+        floors.looked_below(7, &below(Some(100), SLOW));
+        floors.saw(&look(&[(5, 500)], true, QUICK), &began);
+        assert_eq!(begun(&floors, 7).expect("a floor")[5], at(100));
+    }
+
+    #[test]
+    fn a_look_that_does_not_come_to_an_end_is_given_up() {
+        let floors = floors(7, 300);
+        change(&floors, 7, |skips| {
+            skips.until = Duration::ZERO;
+            let long_ago = floors.timer.monotonic();
+            skips.looking = Some(long_ago);
+            assert!(skips.is_looked_at(long_ago + LOOK_MAX - QUICK));
+            assert!(!skips.is_looked_at(long_ago + LOOK_MAX));
+        });
+        floors.begin(1, &[7]);
+        assert!(floors.due().is_empty());
+        floors.looked_in_vain(7);
+        change(&floors, 7, |skips| {
+            assert_eq!(skips.looking, None);
+            assert!(skips.until >= REST_LEAST);
+        });
     }
 
     #[test]
@@ -368,7 +428,7 @@ mod tests {
         // Somebody looks below the floor.
         change(&floors, 7, |skips| skips.until = Duration::ZERO);
         lapse();
-        floors.begin(&[7]);
+        floors.begin(1, &[7]);
         assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_none());
         floors.looked_in_vain(7);
         assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_some());
@@ -394,7 +454,7 @@ mod tests {
     fn a_floor_is_lowered_for_what_comes_late() {
         let number = lane_number(1, &queue("queue"));
         let floors = floors(number, 300);
-        let began = || floors.begin(&[number]);
+        let began = || floors.begin(1, &[number]);
         let floor = || begun(&floors, number).expect("a floor");
         let before = floor();
         floors.lower(2, &wake("queue"), Some(at(100)));
@@ -424,9 +484,9 @@ mod tests {
                     let began = match whole {
                         true => Began {
                             lanes: vec![(number, None)],
-                            ..floors.begin(&[number])
+                            ..floors.begin(1, &[number])
                         },
-                        false => floors.begin(&[number]),
+                        false => floors.begin(1, &[number]),
                     };
                     floors.lower(1, &wake("queue"), Some(at(came)));
                     floors.lower(1, &wake("other"), Some(at(1)));
@@ -444,7 +504,7 @@ mod tests {
         let number = lane_number(1, &queue("queue"));
         for (times, expected) in [(LATELY_MAX, at(500)), (LATELY_MAX + 1, Timestamp::MIN)] {
             let floors = floors(number, 300);
-            let began = floors.begin(&[number]);
+            let began = floors.begin(1, &[number]);
             for _ in 0..times {
                 floors.lower(1, &wake("other"), Some(at(1)));
             }
@@ -475,7 +535,7 @@ mod tests {
         let floors = Floors::default();
         let found = [(7, 6, 300), (8, 5, 400), (7, 5, 500)];
         let slow = of_two(&found, Duration::from_secs(1));
-        floors.saw(&slow, &floors.begin(&[7, 8, 9]));
+        floors.saw(&slow, &floors.begin(1, &[7, 8, 9]));
         let settled = at(NOW - 200_000);
         // Of each lane and priority, what is first, or how far it was looked.
         let expected = [
@@ -494,13 +554,13 @@ mod tests {
         let floors = floors(7, 300);
         let slow = of_two(&[(7, 5, 300), (8, 5, 300)], Duration::from_millis(8));
         for looks in 1..=3 {
-            floors.saw(&slow, &floors.begin(&[7, 8]));
+            floors.saw(&slow, &floors.begin(1, &[7, 8]));
             assert!(begun(&floors, 7).is_some());
             assert_eq!(begun(&floors, 8).is_some(), looks == 3);
         }
         // Now both are skipped, and it does not help.
         for looks in 1..=3 {
-            floors.saw(&slow, &floors.begin(&[7, 8]));
+            floors.saw(&slow, &floors.begin(1, &[7, 8]));
             assert_eq!(begun(&floors, 7).is_some(), looks < 3);
             assert_eq!(begun(&floors, 8).is_some(), looks < 3);
         }
@@ -509,7 +569,7 @@ mod tests {
     #[test]
     fn where_one_of_several_lanes_is_in_doubt_all_are_looked_at() {
         let floors = floors(7, 300);
-        let began = floors.begin(&[7, 8]);
+        let began = floors.begin(1, &[7, 8]);
         assert!(
             floors.doubt(&began).is_none(),
             "8 was looked at from its head"

@@ -157,8 +157,13 @@ pub(crate) async fn exchange(pool: &Pool, about: About<'_>, exchange: Exchange) 
     }
     let mut carried = Vec::new();
     for mut part in parts {
-        let keys_are_free = !about.taken_keys.are_likely(about.ns);
-        let second = beside::second_half(&mut part, keys_are_free);
+        let second = match tries::are_held_up(about, &part) {
+            true => None,
+            false => {
+                let keys_are_free = !about.taken_keys.are_likely(about.ns);
+                beside::second_half(&mut part, keys_are_free)
+            }
+        };
         let asked = Asked::of(&part);
         match second {
             None => carried.push((asked, tries::carry_out(pool, about, part, false).await)),

@@ -8,6 +8,7 @@ use super::assumed::held_task;
 use super::attempt::attempt;
 use super::{About, Done, Failed, How, Pace, Part};
 use crate::error::Fault;
+use crate::floors::Floors;
 use crate::notice::News;
 use crate::pool::Pool;
 use crate::stuck;
@@ -46,6 +47,11 @@ impl How {
     }
 }
 
+/// Whether some of a part needs rows that are thought to be locked by somebody else.
+pub(super) fn are_held_up(about: About<'_>, part: &Part) -> bool {
+    stuck::held_up(&part.commits, about.stuck.rows(about.ns)).contains(&true)
+}
+
 /// Carries out a part, past rows that are thought to be locked by somebody else. `cautious`: nothing is assumed.
 pub(super) async fn carry_out(
     pool: &Pool,
@@ -53,8 +59,7 @@ pub(super) async fn carry_out(
     part: Part,
     cautious: bool,
 ) -> Result<Done, Failed> {
-    let stuck = about.stuck.rows(about.ns);
-    match stuck::held_up(&part.commits, stuck).contains(&true) {
+    match are_held_up(about, &part) {
         true => past_the_stuck(pool, about, part).await,
         false => {
             let how = How {
@@ -83,6 +88,18 @@ pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<D
     tried
 }
 
+/// A claim that does not come to its end, also because nobody waits for it any more: what it had locked is free
+/// again, and others have passed it.
+struct Passed<'a>(Option<&'a Floors>);
+
+impl Drop for Passed<'_> {
+    fn drop(&mut self) {
+        if let Some(floors) = self.0 {
+            floors.lower_all();
+        }
+    }
+}
+
 /// Tries a part, again as long as that is of use.
 async fn try_out(pool: &Pool, about: About<'_>, part: Part, mut how: How) -> Result<Done, Failed> {
     let pace = how.pace;
@@ -90,14 +107,19 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, mut how: How) -> Res
     loop {
         let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
         let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
+        let mut passed = Passed(part.claim.as_ref().map(|_| about.floors));
         let (fault, applied) = match attempt(session, about, &part, how).await {
-            Ok(done) => return Ok(done),
+            Ok(done) => {
+                passed.0 = None;
+                return Ok(done);
+            }
             Err(failed) => failed,
         };
         let writes = part.commits.iter().flat_map(|commit| &commit.writes);
         about.held.forget(about.ns, writes.filter_map(held_task));
         session.roll_back().await;
-        if part.claim.is_some() || applied != Applied::No {
+        drop(passed);
+        if applied != Applied::No {
             about.floors.lower_all();
         }
         if applied != Applied::No {

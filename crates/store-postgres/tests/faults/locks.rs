@@ -62,7 +62,7 @@ async fn one_is_stuck(
     let clock = SystemClock::new();
     let [first, second] = commits;
     let stuck = first[STUCK].clone();
-    for (commits, limit) in [(first, LOCK_TIMEOUT * 2), (second, LOCK_TIMEOUT)] {
+    for (commits, limit) in [(first, LOCK_TIMEOUT * 4), (second, LOCK_TIMEOUT)] {
         let began = clock.monotonic();
         let beside = async {
             one(&other, put("beside")).await.expect("a commit");

@@ -17,7 +17,9 @@ use plimsoll_engine::worker::{Completion, Context, Failure, Stopper};
 use plimsoll_store_postgres::{Config, PostgresStore};
 use tokio::task::JoinSet;
 
-use crate::world::{WELL_WITHIN, World, assert_soon, key, lane, submit, until, within};
+use crate::world::{
+    WELL_WITHIN, World, assert_soon, is_full_speed, key, lane, submit, until, within,
+};
 
 const WRITERS: usize = 4;
 /// How much must be done after a fault to say that work goes on.
@@ -112,12 +114,19 @@ impl Traffic {
         traffic
     }
 
-    /// Everybody gets on with it, soon.
+    /// Everybody gets on with it, soon at full speed.
     pub(crate) async fn goes_on(&self) {
-        let took = self.some_more().await;
-        let later = self.some_more().await;
-        self.usual.set(self.usual.get().min(took).min(later));
-        assert_soon(took, self.usual.get());
+        let mut slow = Duration::ZERO;
+        loop {
+            let took = self.some_more().await;
+            let usual = self.usual.get().min(took);
+            self.usual.set(usual);
+            if is_full_speed(took, usual) {
+                break;
+            }
+            slow += took;
+            assert_soon(slow, usual);
+        }
     }
 
     /// How long it takes until everybody has done some more.

@@ -239,6 +239,11 @@ pub(crate) fn assert_soon(took: Duration, usual: Duration) {
     );
 }
 
+/// Whether work that took so long was done at full speed, when it takes `usual` at best.
+pub(crate) fn is_full_speed(took: Duration, usual: Duration) -> bool {
+    took <= Duration::from_millis(200) + usual * SPREAD
+}
+
 /// That calls succeed again, at once and one after another, soon after a cause has ended.
 pub(crate) async fn is_well(store: &dyn Store) {
     let clock = SystemClock::new();

@@ -69,7 +69,7 @@ async fn as_sql_they_do_the_same() {
     place.drop().await;
 }
 
-/// The schemas of all older programs.
+/// As if each of today's migrations had been the last one of an older program.
 #[tokio::test]
 async fn from_every_version_they_lead_to_the_same() {
     let place = Place::new("test_older").await;

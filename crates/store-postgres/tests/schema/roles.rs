@@ -8,7 +8,7 @@ use plimsoll_core::store::{Commit, Compact, Put, Write};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Store, StoreExt, record};
 use plimsoll_engine::Engine;
-use plimsoll_store_postgres::{grants_sql, viewer_sql};
+use plimsoll_store_postgres::{SCHEMA_VERSION, grants_sql, migrate, viewer_sql};
 use tokio_postgres::error::SqlState;
 
 use crate::server::Place;
@@ -96,6 +96,34 @@ async fn the_runtime_role_can_work_and_nothing_else() {
         assert_eq!(why, SqlState::INSUFFICIENT_PRIVILEGE, "{sql}");
     }
     gone(&place, "test Runtime").await;
+}
+
+/// As the guide begins: one role owns the schema and is no superuser, another one works.
+#[tokio::test]
+async fn an_owner_without_further_rights_migrates_for_a_role_that_works() {
+    let place = Place::empty("test_owned").await;
+    let may_create = "DO $$ BEGIN \
+        EXECUTE format('GRANT CREATE ON DATABASE %I TO test_owner', current_database()); END $$";
+    let owner = role(&place, "test_owner", may_create).await;
+    let superuser = "SELECT rolsuper::text FROM pg_roles WHERE rolname = current_user";
+    assert_eq!(owner.column(superuser).await, ["false"]);
+    let runtime = role(&place, "test_worker", "").await;
+    for version in [0, SCHEMA_VERSION] {
+        assert_eq!(migrate(&owner.config).await.unwrap(), version);
+        owner.run(&grants_sql("test_owned", "test_worker")).await;
+    }
+    let engine = runtime.engine().await;
+    let tasks = engine.tasks();
+    let new = tasks.task("media", "clip", "{}").unwrap();
+    let id = tasks.submit(new).await.unwrap().id;
+    let worker = engine.worker("w").queue("media");
+    let worker = worker.handle("clip", async || {}).build().unwrap();
+    worker.run_until_empty().await.unwrap();
+    assert_eq!(tasks.get(id).await.unwrap().status, Status::Completed);
+    let made = "SELECT made FROM keep_partitions(3)";
+    assert_eq!(runtime.column(made).await, ["1"]);
+    gone(&place, "test_worker").await;
+    gone(&place, "test_owner").await;
 }
 
 #[tokio::test]
