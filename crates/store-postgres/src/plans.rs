@@ -148,7 +148,7 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             &floors::below::FIRST_BELOW,
             "1, '{4,3,2,1,0}', '{2020-01-01,2020-01-01,2020-01-01,2030-01-01,2030-01-01}'",
         ),
-        ("next due", &claim::line::NEXT_DUE, "'{1,2}', 1"),
+        ("next due", &claim::line::NEXT_DUE, "'{1,2}', 1, '{1,2}'"),
         ("remembered", &claim::line::REMEMBERED, "1, $CLAIM"),
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),
         ("created", &load::CREATED, "1, '{none,nothing}'"),

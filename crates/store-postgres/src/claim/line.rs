@@ -55,13 +55,14 @@ pub(crate) static NEXT_ABOVE: Sql = Sql {
         Type::TIMESTAMPTZ_ARRAY,
     ],
 };
-/// Likewise of several lanes: the heads of all of them in order, and of these as many as are free.
+/// Likewise of several lanes: the heads of all of them in order, and of these as many as are free. It also says how
+/// many heads there were to choose from.
 pub(crate) static NEXT_OF_LANES: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp() FROM (SELECT t.*, t.ctid AS place FROM \
-                (SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+        ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads FROM (SELECT t.*, t.ctid AS place, heads.heads FROM \
+                (SELECT head.*, count(*) OVER () AS heads FROM unnest($2) l(lane) CROSS JOIN LATERAL \
                  (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
                   WHERE w.lane = l.lane AND w.status = 1 \
                   ORDER BY w.priority DESC, w.runnable_at, w.id LIMIT $4) head \
@@ -79,8 +80,8 @@ pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
     text: concat!(
         "SELECT ",
         live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp() FROM (SELECT t.*, t.ctid AS place FROM \
-                (SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+        ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads FROM (SELECT t.*, t.ctid AS place, heads.heads FROM \
+                (SELECT head.*, count(*) OVER () AS heads FROM unnest($2) l(lane) CROSS JOIN LATERAL \
                  (SELECT w.* FROM unnest($5, $6, $7) f(of, priority, floor) CROSS JOIN LATERAL \
                   (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
                    WHERE w.lane = l.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
@@ -102,17 +103,22 @@ pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
         Type::TIMESTAMPTZ_ARRAY,
     ],
 };
-/// When the next task is due, and whether there is something in the inbox.
+/// When the next task is due, whether there is something in the inbox, and whether something waits in some lanes,
+/// also if somebody is taking it.
 pub(crate) static NEXT_DUE: Sql = Sql {
-    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2) \
+    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2), \
+           EXISTS (SELECT 1 FROM unnest($3) l(lane) CROSS JOIN LATERAL \
+           (SELECT 1 FROM plimsoll.tasks WHERE lane = l.lane AND status = 1 LIMIT 1) waiting) \
            FROM unnest($1) l(lane) CROSS JOIN LATERAL \
            (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \
             ORDER BY runnable_at LIMIT 1) due",
-    types: &[Type::INT8_ARRAY, Type::INT4],
+    types: &[Type::INT8_ARRAY, Type::INT4, Type::INT8_ARRAY],
 };
 
 /// How many more heads of lanes than wanted are looked at first: others may be taking some.
 const HEADS_MORE: usize = 64;
+/// Where a look at several lanes says how many heads there were.
+const HEADS_COLUMN: usize = TASK_COLUMNS + 4;
 /// How many heads are read in the time of one row.
 const HEADS_AT_ONCE: usize = 8;
 
@@ -155,9 +161,14 @@ impl Line<'_> {
         if cautious {
             calls.push(recall());
         }
-        calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
         let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
         let mut began = self.floors.begin(ns, &numbers);
+        // A look at several lanes goes no further than their heads. That of one does.
+        let in_doubt = match numbers.len() > 1 && began.at_heads() {
+            true => numbers.clone(),
+            false => Vec::new(),
+        };
+        calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns, in_doubt]));
         calls.push(look(ns, &began, wanted, heads));
         let timer = SystemClock::new();
         let mut answers = session.run(&calls).await?;
@@ -167,9 +178,13 @@ impl Line<'_> {
             true => remembered_from(answers.pop())?,
             false => None,
         };
-        let (next_due, inbox) = match due.iter().flatten().next() {
-            Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
-            None => (None, false),
+        let (next_due, inbox, waiting) = match due.iter().flatten().next() {
+            Some(row) => (
+                column::<Option<At>>(row, 0)?,
+                column(row, 1)?,
+                column(row, 2)?,
+            ),
+            None => (None, false, false),
         };
         // A task that waits for another one has no time of its own.
         let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
@@ -198,16 +213,15 @@ impl Line<'_> {
             }
             // Tasks that cannot be read stay at the head of their lane, and others may be taking
             // whatever is there: then look further.
-            let further = match (
-                tasks.len() < limit,
-                found.len() == wanted,
-                numbers.len() > 1,
-            ) {
-                (true, true, _) => true,
-                (true, false, true) => heads < limit.saturating_mul(64) + HEADS_MORE * 64,
-                (_, _, _) => false,
+            let further = match (found.last(), numbers.len() > 1) {
+                (Some(_), _) if found.len() == wanted => true,
+                (Some(last), true) => column::<i64>(last, HEADS_COLUMN)? >= signed(heads as u64),
+                (None, true) => waiting,
+                (_, false) => false,
             };
-            if remembered.is_some() || !further || (refused.is_empty() && found.is_empty()) {
+            let furthest = limit.saturating_mul(64) + HEADS_MORE * 64;
+            let further = further && (heads < furthest || found.len() == wanted);
+            if remembered.is_some() || tasks.len() >= limit || !further {
                 break;
             }
             (wanted, heads) = (limit + refused.len(), heads.saturating_mul(8));

@@ -6,6 +6,7 @@ mod dropped;
 mod late;
 mod many;
 mod nowhere;
+mod passed;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
