@@ -143,12 +143,19 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             "1, '{1,2}', 33, 97, '{1,1,1,2,2}', '{4,3,2,1,0}', \
              '{2020-01-01,2020-01-01,2020-01-01,2020-01-01,2020-01-01}'",
         ),
+        ("heads", &claim::line::HEADS_OF_LANES, "1, '{1,2}', 33, 97"),
+        (
+            "heads above",
+            &claim::line::HEADS_ABOVE,
+            "1, '{1,2}', 33, 97, '{1,1,1,2,2}', '{4,3,2,1,0}', \
+             '{2020-01-01,2020-01-01,2020-01-01,2020-01-01,2020-01-01}'",
+        ),
         (
             "below",
             &floors::below::FIRST_BELOW,
             "1, '{4,3,2,1,0}', '{2020-01-01,2020-01-01,2020-01-01,2030-01-01,2030-01-01}'",
         ),
-        ("next due", &claim::line::NEXT_DUE, "'{1,2}', 1, '{1,2}'"),
+        ("next due", &claim::line::NEXT_DUE, "'{1,2}', 1"),
         ("remembered", &claim::line::REMEMBERED, "1, $CLAIM"),
         ("records", &load::RECORDS, "1, '{k10000,k10001,none}'"),
         ("created", &load::CREATED, "1, '{none,nothing}'"),

@@ -1,4 +1,5 @@
-//! The one place of this store that spawns: connections have to be driven, and looked after.
+//! The one place of this store that spawns: connections have to be driven, inboxes
+//! emptied, and what claims have skipped looked at.
 
 use std::future::Future;
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::ids::Ids;
 use plimsoll_core::store::{Claim, Commit, Ending, Exchange, Pick, Settle, Write};
@@ -168,6 +169,7 @@ impl World {
     /// Gives a task back without telling anybody, and waits until it is taken again.
     async fn is_found(&self, task: &Task, heard: &mut Listener) {
         self.looks_below().await;
+        while heard.next().now_or_never().is_some() {}
         let release = settle(task, Ending::Release { reason: None });
         let release = vec![Commit::of(Write::Settle(release))];
         let answers = self.silent.commit(release).await;

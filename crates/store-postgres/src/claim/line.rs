@@ -10,7 +10,7 @@ use plimsoll_core::{Error, Fence, TaskId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::call::{Call, Sql, params};
+use crate::call::{Call, Param, Sql, params};
 use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
 use crate::floors::{Began, Floor, Floors, Look};
@@ -55,64 +55,79 @@ pub(crate) static NEXT_ABOVE: Sql = Sql {
         Type::TIMESTAMPTZ_ARRAY,
     ],
 };
-/// Likewise of several lanes: the heads of all of them in order, and of these as many as are free. It also says how
-/// many heads there were to choose from.
+/// The heads of several lanes, in order.
+macro_rules! heads {
+    () => {
+        "(SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+          (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
+           WHERE w.lane = l.lane AND w.status = 1 \
+           ORDER BY w.priority DESC, w.runnable_at, w.id LIMIT $4) head \
+          ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) h"
+    };
+}
+/// Likewise, from a floor on for each lane and priority. Those of a lane come with the highest priority first, and are
+/// read in this order.
+macro_rules! heads_above {
+    () => {
+        "(SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
+          (SELECT w.* FROM unnest($5, $6, $7) f(of, priority, floor) CROSS JOIN LATERAL \
+           (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
+            WHERE w.lane = l.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
+            ORDER BY w.runnable_at, w.id LIMIT $4) w WHERE f.of = l.lane LIMIT $4) head \
+          ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) h"
+    };
+}
+/// As many of these heads as are free, and how many heads there were to choose from.
+macro_rules! free_heads {
+    ($heads:expr) => {
+        concat!(
+            "SELECT ",
+            live_columns!(),
+            ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads \
+             FROM (SELECT t.*, t.ctid AS place, heads.heads FROM (SELECT h.*, count(*) OVER () AS heads FROM ",
+            $heads,
+            ") heads \
+             JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
+             ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
+             LIMIT $3 FOR UPDATE OF t SKIP LOCKED) t \
+             JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
+             ORDER BY t.priority DESC, t.runnable_at, t.id"
+        )
+    };
+}
 pub(crate) static NEXT_OF_LANES: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads FROM (SELECT t.*, t.ctid AS place, heads.heads FROM \
-                (SELECT head.*, count(*) OVER () AS heads FROM unnest($2) l(lane) CROSS JOIN LATERAL \
-                 (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
-                  WHERE w.lane = l.lane AND w.status = 1 \
-                  ORDER BY w.priority DESC, w.runnable_at, w.id LIMIT $4) head \
-                 ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) heads \
-                JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
-                ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
-                LIMIT $3 FOR UPDATE OF t SKIP LOCKED) t \
-          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-          ORDER BY t.priority DESC, t.runnable_at, t.id"
-    ),
+    text: free_heads!(heads!()),
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
 };
-/// Likewise, from a floor on for each lane and priority.
 pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads FROM (SELECT t.*, t.ctid AS place, heads.heads FROM \
-                (SELECT head.*, count(*) OVER () AS heads FROM unnest($2) l(lane) CROSS JOIN LATERAL \
-                 (SELECT w.* FROM unnest($5, $6, $7) f(of, priority, floor) CROSS JOIN LATERAL \
-                  (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
-                   WHERE w.lane = l.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
-                   ORDER BY w.runnable_at, w.id LIMIT $4) w WHERE f.of = l.lane LIMIT $4) head \
-                 ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) heads \
-                JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
-                ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
-                LIMIT $3 FOR UPDATE OF t SKIP LOCKED) t \
-          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-          ORDER BY t.priority DESC, t.runnable_at, t.id"
-    ),
-    types: &[
-        Type::INT4,
-        Type::INT8_ARRAY,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8_ARRAY,
-        Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-    ],
+    text: free_heads!(heads_above!()),
+    types: ABOVE,
 };
-/// When the next task is due, whether there is something in the inbox, and whether something waits in some lanes,
-/// also if somebody is taking it.
+const ABOVE: &[Type] = &[
+    Type::INT4,
+    Type::INT8_ARRAY,
+    Type::INT8,
+    Type::INT8,
+    Type::INT8_ARRAY,
+    Type::INT2_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
+];
+/// How many heads there are, up to as many as are looked at.
+pub(crate) static HEADS_OF_LANES: Sql = Sql {
+    text: concat!("SELECT count(*) FROM ", heads!()),
+    types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
+};
+pub(crate) static HEADS_ABOVE: Sql = Sql {
+    text: concat!("SELECT count(*) FROM ", heads_above!()),
+    types: ABOVE,
+};
+/// When the next task is due, and whether there is something in the inbox.
 pub(crate) static NEXT_DUE: Sql = Sql {
-    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2), \
-           EXISTS (SELECT 1 FROM unnest($3) l(lane) CROSS JOIN LATERAL \
-           (SELECT 1 FROM plimsoll.tasks WHERE lane = l.lane AND status = 1 LIMIT 1) waiting) \
+    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2) \
            FROM unnest($1) l(lane) CROSS JOIN LATERAL \
            (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \
             ORDER BY runnable_at LIMIT 1) due",
-    types: &[Type::INT8_ARRAY, Type::INT4, Type::INT8_ARRAY],
+    types: &[Type::INT8_ARRAY, Type::INT4],
 };
 
 /// How many more heads of lanes than wanted are looked at first: others may be taking some.
@@ -163,12 +178,7 @@ impl Line<'_> {
         }
         let (mut wanted, mut heads) = (limit, limit + HEADS_MORE);
         let mut began = self.floors.begin(ns, &numbers);
-        // A look at several lanes goes no further than their heads. That of one does.
-        let in_doubt = match numbers.len() > 1 && began.at_heads() {
-            true => numbers.clone(),
-            false => Vec::new(),
-        };
-        calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns, in_doubt]));
+        calls.push(Call::new(&NEXT_DUE, params![numbers.clone(), ns]));
         calls.push(look(ns, &began, wanted, heads));
         let timer = SystemClock::new();
         let mut answers = session.run(&calls).await?;
@@ -178,13 +188,9 @@ impl Line<'_> {
             true => remembered_from(answers.pop())?,
             false => None,
         };
-        let (next_due, inbox, waiting) = match due.iter().flatten().next() {
-            Some(row) => (
-                column::<Option<At>>(row, 0)?,
-                column(row, 1)?,
-                column(row, 2)?,
-            ),
-            None => (None, false, false),
+        let (next_due, inbox) = match due.iter().flatten().next() {
+            Some(row) => (column::<Option<At>>(row, 0)?, column(row, 1)?),
+            None => (None, false),
         };
         // A task that waits for another one has no time of its own.
         let next_due = next_due.map(|at| at.0).filter(|at| *at < Timestamp::MAX);
@@ -212,16 +218,20 @@ impl Line<'_> {
                 }
             }
             // Tasks that cannot be read stay at the head of their lane, and others may be taking
-            // whatever is there: then look further.
-            let further = match (found.last(), numbers.len() > 1) {
-                (Some(_), _) if found.len() == wanted => true,
-                (Some(last), true) => column::<i64>(last, HEADS_COLUMN)? >= signed(heads as u64),
-                (None, true) => waiting,
-                (_, false) => false,
-            };
+            // whatever is there: then look further. A look at one lane does so by itself.
             let furthest = limit.saturating_mul(64) + HEADS_MORE * 64;
-            let further = further && (heads < furthest || found.len() == wanted);
-            if remembered.is_some() || tasks.len() >= limit || !further {
+            let further = match found.last() {
+                _ if remembered.is_some() || tasks.len() >= limit => false,
+                Some(_) if found.len() == wanted => true,
+                _ if numbers.len() == 1 || heads >= furthest => false,
+                Some(last) => column::<i64>(last, HEADS_COLUMN)? >= signed(heads as u64),
+                None => {
+                    let count = [count_heads(ns, &began, heads)];
+                    let count = session.run(&count).await?.swap_remove(0);
+                    column::<i64>(&count[0], 0)? >= signed(heads as u64)
+                }
+            };
+            if !further {
                 break;
             }
             (wanted, heads) = (limit + refused.len(), heads.saturating_mul(8));
@@ -259,7 +269,7 @@ impl Line<'_> {
         };
         let At(started) = column(last, TASK_COLUMNS + 2)?;
         let At(ended) = column(last, TASK_COLUMNS + 3)?;
-        // Of several lanes, nobody knows what is behind the heads that were looked at.
+        // Of several lanes, no more than the heads were looked at.
         let lanes = began.floors().count();
         let more = lanes > 1 || found.len() >= self.limit;
         let places: Vec<_> = found.iter().filter_map(place).collect();
@@ -286,32 +296,52 @@ impl Line<'_> {
 /// The look for the next tasks. Of several lanes, it goes no further than so many `heads`.
 fn look(ns: i32, began: &Began, wanted: usize, heads: usize) -> Call {
     let lanes: Vec<(i64, Floor)> = began.floors().collect();
-    let (wanted, heads) = (signed(wanted as u64), signed(heads as u64));
-    let numbers = || lanes.iter().map(|(lane, _)| *lane).collect::<Vec<i64>>();
     match (&lanes[..], began.at_heads()) {
-        ([(lane, _)], true) => Call::new(&NEXT_OF_LANE, params![ns, *lane, wanted]),
-        (_, true) => Call::new(&NEXT_OF_LANES, params![ns, numbers(), wanted, heads]),
-        (_, false) => {
-            let (mut of, mut priorities, mut floors) = (Vec::new(), Vec::new(), Vec::new());
-            for (lane, floor) in &lanes {
-                let by_priority: Vec<(i16, &Timestamp)> = (0..).zip(floor).collect();
-                for (priority, floor) in by_priority.into_iter().rev() {
-                    of.push(*lane);
-                    priorities.push(priority);
-                    floors.push(At(*floor));
-                }
-            }
-            match lanes[..] {
-                [(lane, _)] => {
-                    Call::new(&NEXT_ABOVE, params![ns, lane, wanted, priorities, floors])
-                }
-                _ => Call::new(
-                    &NEXT_ABOVE_OF_LANES,
-                    params![ns, numbers(), wanted, heads, of, priorities, floors],
-                ),
-            }
+        ([(lane, _)], true) => Call::new(&NEXT_OF_LANE, params![ns, *lane, signed(wanted as u64)]),
+        ([(lane, floor)], false) => {
+            let (_, priorities, floors) = by_priority(&[(*lane, *floor)]);
+            let wanted = signed(wanted as u64);
+            Call::new(&NEXT_ABOVE, params![ns, *lane, wanted, priorities, floors])
+        }
+        (_, true) => Call::new(&NEXT_OF_LANES, of_several(ns, began, wanted, heads)),
+        (_, false) => Call::new(&NEXT_ABOVE_OF_LANES, of_several(ns, began, wanted, heads)),
+    }
+}
+
+/// How many heads a look at several lanes would have to choose from.
+fn count_heads(ns: i32, began: &Began, heads: usize) -> Call {
+    let sql = match began.at_heads() {
+        true => &HEADS_OF_LANES,
+        false => &HEADS_ABOVE,
+    };
+    Call::new(sql, of_several(ns, began, 0, heads))
+}
+
+/// What a statement about several lanes is given.
+fn of_several(ns: i32, began: &Began, wanted: usize, heads: usize) -> Vec<Param> {
+    let lanes: Vec<(i64, Floor)> = began.floors().collect();
+    let numbers: Vec<i64> = lanes.iter().map(|(lane, _)| *lane).collect();
+    let (wanted, heads) = (signed(wanted as u64), signed(heads as u64));
+    let mut all = params![ns, numbers, wanted, heads];
+    if !began.at_heads() {
+        let (of, priorities, floors) = by_priority(&lanes);
+        all.extend(params![of, priorities, floors]);
+    }
+    all
+}
+
+/// The floors of lanes, each with its lane and priority, those of the highest priority first.
+fn by_priority(lanes: &[(i64, Floor)]) -> (Vec<i64>, Vec<i16>, Vec<At>) {
+    let (mut of, mut priorities, mut floors) = (Vec::new(), Vec::new(), Vec::new());
+    for (lane, floor) in lanes {
+        let by_priority: Vec<(i16, &Timestamp)> = (0..).zip(floor).collect();
+        for (priority, floor) in by_priority.into_iter().rev() {
+            of.push(*lane);
+            priorities.push(priority);
+            floors.push(At(*floor));
         }
     }
+    (of, priorities, floors)
 }
 
 fn remembered_from(found: Option<Vec<Row>>) -> Answer<Option<Vec<(TaskId, Fence)>>> {

@@ -26,7 +26,7 @@ use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::wake::Wake;
 
 pub(crate) use self::below::{Below, look};
-use self::lane::{BOTTOM, GRACE, Lane, PRIORITIES, QUICK, Skips, rest};
+use self::lane::{BOTTOM, GRACE, Lane, PRIORITIES, QUICK, REST_LEAST, Skips, rest};
 pub(crate) use self::lane::{Floor, Look};
 use crate::codec::lane_number;
 
@@ -137,6 +137,7 @@ impl Floors {
             let is_due = |skips: &&mut Skips| now >= skips.until && !skips.is_looked_at(now);
             if let Some(skips) = skips.filter(is_due) {
                 skips.looking = Some(now);
+                known.due.retain(|due| *due != (ns, *lane));
                 known.due.push((ns, *lane));
             }
             let floor = known.skips(*lane).map(|skips| skips.floor);
@@ -193,7 +194,18 @@ impl Floors {
                 .looking
                 .map_or(Duration::ZERO, |since| now.saturating_sub(since));
             skips.until = now + rest(took);
+            skips.sure_until = skips.until + GRACE;
             skips.looking = None;
+        }
+    }
+
+    /// Lets somebody look below all floors soon.
+    pub(crate) fn look_soon(&self) {
+        let soon = self.timer.monotonic() + REST_LEAST;
+        for lane in self.known().lanes.values_mut() {
+            if let Some(skips) = &mut lane.skips {
+                skips.until = skips.until.min(soon);
+            }
         }
     }
 
@@ -288,7 +300,7 @@ mod tests {
     use plimsoll_core::task::Priority;
 
     use super::lane::tests::{NOW, at, at_floor, look, slow};
-    use super::lane::{LOOK_MAX, REST_LEAST, REST_TIMES};
+    use super::lane::{LOOK_MAX, REST_TIMES};
     use super::*;
 
     /// The look at another lane.
@@ -409,6 +421,12 @@ mod tests {
         change(&floors, 7, |skips| {
             assert_eq!(skips.looking, None);
             assert!(skips.until >= REST_LEAST);
+            skips.until += REST_LEAST * 9;
+        });
+        let before = floors.timer.monotonic();
+        floors.look_soon();
+        change(&floors, 7, |skips| {
+            assert!(skips.until < before + REST_LEAST * 2)
         });
     }
 
@@ -430,8 +448,9 @@ mod tests {
         lapse();
         floors.begin(1, &[7]);
         assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_none());
+        lapse();
         floors.looked_in_vain(7);
-        assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_some());
+        assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_none());
         lapse();
         floors.looked_below(7, &below(None, SLOW));
         assert!(floors.doubt(&at_floor(Some(&BOTTOM))).is_none());

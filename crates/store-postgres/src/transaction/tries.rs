@@ -88,14 +88,15 @@ pub(super) async fn once(pool: &Pool, about: About<'_>, part: &Part) -> Result<D
     tried
 }
 
-/// A claim that does not come to its end, also because nobody waits for it any more: what it had locked is free
-/// again, and others have passed it.
+/// A claim that nobody waits for any more: what it has locked is free when the server hears of it, and others may
+/// have passed it.
 struct Passed<'a>(Option<&'a Floors>);
 
 impl Drop for Passed<'_> {
     fn drop(&mut self) {
         if let Some(floors) = self.0 {
             floors.lower_all();
+            floors.look_soon();
         }
     }
 }
@@ -108,18 +109,16 @@ async fn try_out(pool: &Pool, about: About<'_>, part: Part, mut how: How) -> Res
         let mut pooled = pool.session().await.map_err(|fault| (fault, Applied::No))?;
         let session = pooled.session().map_err(|fault| (fault, Applied::No))?;
         let mut passed = Passed(part.claim.as_ref().map(|_| about.floors));
-        let (fault, applied) = match attempt(session, about, &part, how).await {
-            Ok(done) => {
-                passed.0 = None;
-                return Ok(done);
-            }
+        let tried = attempt(session, about, &part, how).await;
+        passed.0 = None;
+        let (fault, applied) = match tried {
+            Ok(done) => return Ok(done),
             Err(failed) => failed,
         };
         let writes = part.commits.iter().flat_map(|commit| &commit.writes);
         about.held.forget(about.ns, writes.filter_map(held_task));
         session.roll_back().await;
-        drop(passed);
-        if applied != Applied::No {
+        if part.claim.is_some() || applied != Applied::No {
             about.floors.lower_all();
         }
         if applied != Applied::No {

@@ -51,8 +51,10 @@ async fn what_others_are_taking_does_not_hide_what_is_behind_it() {
 
 /// Somebody is taking these.
 async fn lock(world: &World<1>, ids: &[TaskId]) {
+    let name = world.stores[0].namespace();
     let lock = format!(
-        "BEGIN; SELECT 1 FROM plimsoll.tasks WHERE id BETWEEN '{}' AND '{}' FOR UPDATE",
+        "BEGIN; SELECT 1 FROM plimsoll.tasks WHERE id BETWEEN '{}' AND '{}' AND ns = \
+         (SELECT ns FROM plimsoll.namespaces WHERE name = '{name}') FOR UPDATE",
         ids[0],
         ids[ids.len() - 1]
     );

@@ -110,7 +110,10 @@ impl Traffic {
             all,
             stopper,
         };
-        traffic.goes_on().await;
+        // What is usual is known after a few rounds.
+        for _ in 0..3 {
+            traffic.goes_on().await;
+        }
         traffic
     }
 
@@ -147,7 +150,7 @@ impl Traffic {
     pub(crate) async fn end(self, world: &World) -> BTreeMap<String, u64> {
         let stranger = world.stranger().await;
         let (store, refused) = self.finish(world).await;
-        let most = world.config.writers + world.config.readers + 1;
+        let most = world.config.writers + world.config.readers + 2;
         let connections = world.connections(&stranger).await;
         assert!(connections.len() <= 2 * most, "{connections:#?}");
         drop(store);
