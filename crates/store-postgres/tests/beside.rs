@@ -151,6 +151,13 @@ impl World {
         client
     }
 
+    /// The server ends the connection of this number.
+    async fn kill(&self, connection: i32) {
+        let sql = "SELECT pg_terminate_backend($1, 5000)";
+        let killed = self.stranger().await.query(sql, &[&connection]).await;
+        assert!(killed.expect("an answer")[0].get::<_, bool>(0));
+    }
+
     /// Waits until a connection of ours is in such a state, and answers its number.
     async fn awaits(&self, state: &str) -> i32 {
         let (stranger, clock) = (self.stranger().await, SystemClock::new());
@@ -290,7 +297,6 @@ async fn one_connection_is_enough() {
 #[tokio::test]
 async fn a_second_half_that_is_lost_is_written_again() {
     let world = World::gated("test_beside_lost").await;
-    let stranger = world.stranger().await;
     // Both connections know their statements.
     for tasks in world.both() {
         world.submit(&tasks).await;
@@ -299,9 +305,7 @@ async fn a_second_half_that_is_lost_is_written_again() {
         world.hold_up(&tasks[0]).await;
         let meanwhile = async {
             let second = world.awaits(WAITS).await;
-            let sql = "SELECT pg_terminate_backend($1, 5000)";
-            let killed = stranger.query(sql, &[&second]).await.expect("an answer");
-            assert!(killed[0].get::<_, bool>(0));
+            world.kill(second).await;
             world.let_go().await;
         };
         let (receipts, ()) = join(world.submit(&tasks), meanwhile).await;
@@ -314,7 +318,6 @@ async fn a_second_half_that_is_lost_is_written_again() {
 #[tokio::test]
 async fn a_first_half_that_is_lost_is_written_again_before_the_second() {
     let world = World::gated("test_beside_first").await;
-    let stranger = world.stranger().await;
     for tasks in world.both() {
         world.submit(&tasks).await;
     }
@@ -323,9 +326,7 @@ async fn a_first_half_that_is_lost_is_written_again_before_the_second() {
         let meanwhile = async {
             world.awaits(WAITS).await;
             let first = world.awaits("state = 'active'").await;
-            let sql = "SELECT pg_terminate_backend($1, 5000)";
-            let killed = stranger.query(sql, &[&first]).await.expect("an answer");
-            assert!(killed[0].get::<_, bool>(0));
+            world.kill(first).await;
             world.awaits("state = 'active'").await;
             assert_eq!(world.there(&tasks).await, 0, "the second has not happened");
             world.let_go().await;

@@ -177,13 +177,23 @@ impl World {
         for _ in 0..5_000 {
             if let [found] = &self.exchange(std::iter::empty()).await[..] {
                 assert_eq!(found.id(), task.id());
-                // Whoever waits was woken.
-                while !heard.next().await.any_lane {}
+                self.was_woken(heard).await;
                 return;
             }
             self.clock.sleep(Duration::from_millis(20)).await;
         }
         panic!("{} is not found", task.id());
+    }
+
+    /// Whoever waits is woken at about the same time.
+    async fn was_woken(&self, heard: &mut Listener) {
+        for _ in 0..500 {
+            if (heard.next().now_or_never()).is_some_and(|wake| wake.any_lane) {
+                return;
+            }
+            self.clock.sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nobody was woken");
     }
 
     /// How many entries of the index of what waits have been read.
