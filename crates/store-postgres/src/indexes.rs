@@ -33,7 +33,17 @@ const TRIES: usize = 8;
 /// Longer than any integer. What is longer need not be sent.
 const INTEGER_MAX: i32 = 24;
 
+/// How large the fields of a record may be, as they are stored, for its entries to carry it.
+const CARRIED_BYTES_MAX: i32 = 512;
+
 const ENTRIES: &[Type] = &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY];
+const CARRYING: &[Type] = &[
+    Type::INT4,
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4,
+];
 const INDEX: &[Type] = &[Type::INT4, Type::TEXT, Type::TEXT];
 
 static SHARE: Sql = Sql {
@@ -59,12 +69,9 @@ static FIND: Sql = Sql {
            WHERE ns = $1 AND prefix = $2 AND field = $3 FOR UPDATE",
     types: INDEX,
 };
-/// The next records. Inputs: namespace, the first key, the first one that is too far, the field,
-/// how long its value may be, how many.
+/// The next records.
 pub(crate) static STEP: Sql = Sql {
-    text: "SELECT key, CASE WHEN octet_length(fields ->> $4) <= $5 THEN fields ->> $4 END \
-           FROM plimsoll.records WHERE ns = $1 AND key >= $2 AND key < $3 \
-           ORDER BY key LIMIT $6 FOR SHARE",
+    text: include_str!("../sql/indexes/step.sql"),
     types: &[
         Type::INT4,
         Type::TEXT,
@@ -78,10 +85,15 @@ static FILLED: Sql = Sql {
     text: "UPDATE plimsoll.indexes SET filled = $2 WHERE idx = $1",
     types: &[Type::INT4, Type::TEXT],
 };
+/// Entries that are new.
 pub(crate) static ADD: Sql = Sql {
-    text: "INSERT INTO plimsoll.index_entries SELECT * FROM unnest($1, $2, $3) \
-           ON CONFLICT DO NOTHING",
-    types: ENTRIES,
+    text: include_str!("../sql/indexes/add.sql"),
+    types: CARRYING,
+};
+/// Entries whose records were written and have the same value as before.
+pub(crate) static KEEP: Sql = Sql {
+    text: include_str!("../sql/indexes/keep.sql"),
+    types: CARRYING,
 };
 pub(crate) static REMOVE: Sql = Sql {
     text: "DELETE FROM plimsoll.index_entries e USING unnest($1, $2, $3) u(idx, value, key) \
@@ -95,14 +107,9 @@ static DROP: Sql = Sql {
            WHERE ns = $1 AND prefix = $2 AND field = $3 RETURNING idx",
     types: INDEX,
 };
-/// Removes entries of dropped indexes, each of which is left to one process.
+/// Removes entries of dropped indexes.
 pub(crate) static REMOVE_DROPPED: Sql = Sql {
-    text: "WITH dropped AS (SELECT idx FROM plimsoll.indexes \
-                            WHERE ns = $1 AND prefix IS NULL FOR UPDATE SKIP LOCKED) \
-           DELETE FROM plimsoll.index_entries WHERE ctid = ANY(ARRAY(\
-           SELECT e.place FROM dropped d CROSS JOIN LATERAL (\
-           SELECT ctid AS place FROM plimsoll.index_entries WHERE idx = d.idx \
-           ORDER BY value, key LIMIT $2) e LIMIT $2))",
+    text: include_str!("../sql/indexes/remove_dropped.sql"),
     types: &[Type::INT4, Type::INT8],
 };
 pub(crate) static FORGET_DROPPED: Sql = Sql {
@@ -148,11 +155,12 @@ pub(crate) fn known_from(rows: &[Row]) -> Answer<Vec<Known>> {
     known.collect()
 }
 
-/// Entries that records leave, and entries that they take.
+/// Entries that records leave, that they take, and that they keep.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     gone: Entries,
     new: Entries,
+    kept: Entries,
 }
 
 #[derive(Debug, Default)]
@@ -171,13 +179,16 @@ impl Entries {
         }
     }
 
-    fn call(self, sql: &'static Sql) -> Option<Call> {
-        let Self {
-            numbers,
-            values,
-            keys,
-        } = self;
-        (!keys.is_empty()).then(|| Call::new(sql, params![numbers, values, keys]))
+    fn remove(self) -> Option<Call> {
+        (!self.keys.is_empty())
+            .then(|| Call::new(&REMOVE, params![self.numbers, self.values, self.keys]))
+    }
+
+    /// Writes them, with small records as they are now.
+    fn carry(self, sql: &'static Sql, ns: i32) -> Option<Call> {
+        let max = CARRIED_BYTES_MAX;
+        (!self.keys.is_empty())
+            .then(|| Call::new(sql, params![ns, self.numbers, self.values, self.keys, max]))
     }
 }
 
@@ -193,16 +204,22 @@ impl Moves {
         for Known { number, index, .. } in known {
             let value = |record: &Record| index.value(key, &record.fields);
             let (was, is) = (before.and_then(value), after.and_then(value));
-            if was != is {
+            if was == is {
+                self.kept.push(*number, is, key.as_str());
+            } else {
                 self.gone.push(*number, was, key.as_str());
                 self.new.push(*number, is, key.as_str());
             }
         }
     }
 
-    /// The statements that move them.
-    pub(crate) fn calls(self) -> Vec<Call> {
-        let calls = [self.gone.call(&REMOVE), self.new.call(&ADD)];
+    /// The statements that move them, after the records were written.
+    pub(crate) fn calls(self, ns: i32) -> Vec<Call> {
+        let calls = [
+            self.gone.remove(),
+            self.new.carry(&ADD, ns),
+            self.kept.carry(&KEEP, ns),
+        ];
         calls.into_iter().flatten().collect()
     }
 }
@@ -317,7 +334,7 @@ async fn fill(session: &mut Session, ns: i32, declare: &DeclareIndex) -> Answer<
     }
     let ready = found[0].len() < rows;
     let upto = last.filter(|_| !ready);
-    let mut calls: Vec<Call> = entries.call(&ADD).into_iter().collect();
+    let mut calls: Vec<Call> = entries.carry(&ADD, ns).into_iter().collect();
     calls.push(Call::new(&FILLED, params![number, upto]));
     calls.push((&COMMIT).into());
     session.run(&calls).await?;

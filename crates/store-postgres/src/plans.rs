@@ -78,7 +78,16 @@ fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("expired records", &read::due::RECORDS, "1, now(), 33"),
         ("next", &read::due::NEXT, "1, now()"),
         ("step", &indexes::STEP, "1, 'k10', 'l', 'n', 24, 33"),
-        ("entries in", &indexes::ADD, "'{1}', '{5}', '{k00005}'"),
+        (
+            "entries in",
+            &indexes::ADD,
+            "1, '{1}', '{5}', '{k00005}', 512",
+        ),
+        (
+            "entries kept",
+            &indexes::KEEP,
+            "1, '{1,1}', '{5,6}', '{k00005,k00006}', 512",
+        ),
         (
             "entries out",
             &indexes::REMOVE,

@@ -19,7 +19,9 @@ pub(crate) use record_columns;
 pub(crate) fn record_from(row: &Row, first: usize) -> Answer<Record> {
     let key: &str = column(row, first)?;
     let what = format!("record {key}");
-    let fields = fields_from_json(&what, &column::<Json>(row, first + 1)?)?;
+    let gone = || Fault::Corrupt(format!("{what} is in an index, and not among the records"));
+    let fields = column::<Option<Json>>(row, first + 1)?.ok_or_else(gone)?;
+    let fields = fields_from_json(&what, &fields)?;
     Ok(Record {
         key: Key::new(key).map_err(|error| Fault::Corrupt(error.to_string()))?,
         fields,

@@ -137,7 +137,7 @@ impl Apply {
             self.others
                 .push(Call::new(&INSERT_RECORDS, insert.params(self.ns)));
         }
-        self.others.extend(moves.calls());
+        self.others.extend(moves.calls(self.ns));
         Ok(())
     }
 

@@ -23,19 +23,9 @@ pub(crate) static RECORDS: Sql = Sql {
     ),
     types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
 };
-/// In one snapshot: whether the index can be read, and what it has. An index that is dropped, whose
-/// entries go one after another, is thus never read.
+/// Records in the order of a declared index.
 pub(crate) static RANGE: Sql = Sql {
-    text: concat!(
-        "SELECT i.filled IS NULL, e.value, ",
-        record_columns!(),
-        " FROM plimsoll.indexes i LEFT JOIN LATERAL (\
-         SELECT e.value, e.key FROM plimsoll.index_entries e \
-         WHERE e.idx = i.idx AND i.filled IS NULL AND (e.value, e.key) > ($4, $5) \
-         AND e.value <= $6 ORDER BY e.value, e.key LIMIT $7) e ON true \
-         LEFT JOIN plimsoll.records r ON r.ns = $1 AND r.key = e.key \
-         WHERE i.ns = $1 AND i.prefix = $2 AND i.field = $3 ORDER BY e.value, e.key"
-    ),
+    text: include_str!("../../sql/read/range.sql"),
     types: &[
         Type::INT4,
         Type::TEXT,
