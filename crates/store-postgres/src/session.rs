@@ -38,8 +38,10 @@ pub(crate) struct Session {
     client: Client,
     /// Ends the connection at once.
     give_up: Option<oneshot::Sender<()>>,
-    /// By the texts of what each consists of.
-    statements: HashMap<Vec<&'static str>, Statement>,
+    /// By what each consists of.
+    statements: HashMap<Vec<StatementId>, Statement>,
+    /// Likewise, where nothing is prepared.
+    texts: HashMap<Vec<StatementId>, String>,
     /// The schema as it is written in statements.
     schema: Arc<str>,
     prepare: bool,
@@ -125,10 +127,11 @@ impl Session {
             server.check_version()?;
             return Err(unreachable(error));
         }
-        Ok(Self {
+        let mut session = Self {
             client,
             give_up: Some(give_up),
             statements: HashMap::new(),
+            texts: HashMap::new(),
             schema: quoted(&config.schema).into(),
             prepare: config.prepare,
             settings,
@@ -141,7 +144,11 @@ impl Session {
             astray: false,
             commits: false,
             revisions: None,
-        })
+        };
+        if !session.prepare {
+            session.write(&[(&SET).into()]);
+        }
+        Ok(session)
     }
 
     /// What the server said of itself.
@@ -258,15 +265,15 @@ impl Session {
         let parts: Vec<&[Call]> = calls
             .chunk_by(|one, next| one.rows.is_none() && next.rows.is_none())
             .collect();
-        if self.prepare {
-            for part in &parts {
-                for message in messages(part, true) {
-                    if let Err(fault) = self.prepare(&part[message.sent]).await {
-                        if calls.iter().any(Call::ends) {
-                            self.end(&fault).await;
-                        }
-                        return Err(fault);
+        for part in &parts {
+            for message in messages(part, self.prepare) {
+                if !self.prepare {
+                    self.write(&part[message.sent]);
+                } else if let Err(fault) = self.prepare(&part[message.sent]).await {
+                    if calls.iter().any(Call::ends) {
+                        self.end(&fault).await;
                     }
+                    return Err(fault);
                 }
             }
         }
@@ -360,30 +367,38 @@ impl Session {
 
     /// Prepares the statement that calls become together.
     async fn prepare(&mut self, calls: &[Call]) -> Answer<Statement> {
-        let texts: Vec<_> = calls.iter().map(|call| call.sql.text).collect();
-        if let Some(statement) = self.statements.get(&texts) {
+        let ids = ids(calls);
+        if let Some(statement) = self.statements.get(&ids) {
             return Ok(statement.clone());
         }
         let (text, types) = (self.text(calls), joint::types(calls));
         let statement = self.client.prepare_typed(&text, &types).await?;
-        self.statements.insert(texts, statement.clone());
+        self.statements.insert(ids, statement.clone());
         Ok(statement)
+    }
+
+    /// Writes down the statement that calls become together.
+    fn write(&mut self, calls: &[Call]) {
+        let ids = ids(calls);
+        if !self.texts.contains_key(&ids) {
+            let text = self.text(calls);
+            self.texts.insert(ids, text);
+        }
     }
 
     /// Sends calls as one statement.
     async fn send(&self, calls: &[Call]) -> Result<Vec<Row>, tokio_postgres::Error> {
         let params = calls.iter().flat_map(|call| &call.params);
         let params = params.map(|param| param.as_ref() as &(dyn ToSql + Sync));
-        let texts: Vec<_> = calls.iter().map(|call| call.sql.text).collect();
-        match self.statements.get(&texts) {
-            Some(statement) => {
-                let params: Vec<_> = params.collect();
-                self.client.query(statement, &params).await
-            }
-            None => {
-                let typed: Vec<_> = params.zip(joint::types(calls)).collect();
-                self.client.query_typed(&self.text(calls), &typed).await
-            }
+        let ids = ids(calls);
+        if let Some(statement) = self.statements.get(&ids) {
+            let params: Vec<_> = params.collect();
+            return self.client.query(statement, &params).await;
+        }
+        let typed: Vec<_> = params.zip(joint::types(calls)).collect();
+        match self.texts.get(&ids) {
+            Some(text) => self.client.query_typed(text, &typed).await,
+            None => self.client.query_typed(&self.text(calls), &typed).await,
         }
     }
 
@@ -444,6 +459,14 @@ async fn in_order<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> Vec<F:
         .iter_mut()
         .filter_map(|one| std::pin::Pin::new(one).take_output());
     outputs.collect()
+}
+
+/// Which statement it is: where it is, for it stays there.
+type StatementId = usize;
+
+fn ids(calls: &[Call]) -> Vec<StatementId> {
+    let id = |call: &Call| std::ptr::from_ref(call.sql).addr();
+    calls.iter().map(id).collect()
 }
 
 /// Names of settings and what they are set to.
