@@ -1,6 +1,5 @@
--- How the server is set up and how it does: one row.
--- Without pg_read_all_stats, the transactions of other roles are not seen.
--- Locks nothing.
+-- Purpose: how the server is set up and how it does.
+-- Results: one row. Without pg_read_all_stats, the transactions of other roles are not seen. Locking: none.
 WITH open_transactions AS (
     SELECT pid, application_name AS application, xact_start AS began
     FROM pg_stat_activity

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tokio_postgres::types::{ToSql, Type};
 
-/// A statement, with the types of its parameters. It names the schema `plimsoll`, whatever that is
-/// called.
+/// A statement as it is [written](crate::statement), with the types of its parameters. It names the schema `plimsoll`,
+/// whatever that is called.
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) text: &'static str,
@@ -53,7 +53,7 @@ macro_rules! part {
         $crate::call::Part {
             sql: $crate::call::Sql {
                 text: concat!(
-                    "WITH done AS (",
+                    "WITH done AS (\n",
                     $does,
                     ") SELECT plimsoll.expect((SELECT count(*) FROM done), ",
                     $count,

@@ -18,6 +18,7 @@ use tokio_postgres::types::Type;
 use crate::call::{Call, Param, Part, Sql, params, part};
 use crate::codec::{At, Id, same, signed};
 use crate::held::Taken;
+use crate::statement::sql_file;
 
 static REMEMBER: Part = part!(
     "INSERT INTO plimsoll.claims (ns, request, at, revision, until, incarnation, worker, tasks, \
@@ -37,31 +38,7 @@ static REMEMBER: Part = part!(
     ]
 );
 
-/// Claims that are open and from which nobody took these tasks out. Inputs: namespace, requests and
-/// when their leases must end, if that matters; tasks.
-macro_rules! as_assumed {
-    () => {
-        "c.ns = $1 AND c.request = u.request AND c.until IS NOT NULL \
-         AND (u.until IS NULL OR c.until = u.until) AND NOT c.gone && $4"
-    };
-}
-
-macro_rules! locking {
-    ($strength:literal) => {
-        part!(
-            concat!(
-                "SELECT 1 FROM plimsoll.claims c, unnest($2, $3) u(request, until) WHERE ",
-                as_assumed!(),
-                " ORDER BY c.request FOR ",
-                $strength,
-                " OF c"
-            ),
-            expects "cardinality($2)",
-            ASSUMED
-        )
-    };
-}
-
+/// Namespace, requests and when their leases must end, if that matters; tasks.
 const ASSUMED: &[Type] = &[
     Type::INT4,
     Type::UUID_ARRAY,
@@ -69,15 +46,21 @@ const ASSUMED: &[Type] = &[
     Type::UUID_ARRAY,
 ];
 
-pub(crate) static SHARE: Part = locking!("SHARE");
-pub(crate) static LOCK: Part = locking!("UPDATE");
+/// Locks claims that are as they are assumed to be, so that others can too.
+pub(crate) static SHARE: Part = part!(
+    concat!(sql_file!("claims/lock"), "FOR SHARE OF c"),
+    expects "cardinality($2)",
+    ASSUMED
+);
+/// Likewise, so that nobody else can.
+pub(crate) static LOCK: Part = part!(
+    concat!(sql_file!("claims/lock"), "FOR UPDATE OF c"),
+    expects "cardinality($2)",
+    ASSUMED
+);
+/// Closes claims that are as they are assumed to be.
 pub(crate) static CLOSE: Part = part!(
-    concat!(
-        "UPDATE plimsoll.claims c SET until = NULL \
-         FROM unnest($2, $3) u(request, until) WHERE ",
-        as_assumed!(),
-        " RETURNING 1"
-    ),
+    sql_file!("claims/close"),
     expects "cardinality($2)",
     ASSUMED
 );

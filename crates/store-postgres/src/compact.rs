@@ -20,7 +20,7 @@ use crate::error::Answer;
 use crate::indexes::remove_dropped;
 use crate::read::{HORIZON, readable, task_at};
 use crate::session::Session;
-use crate::task_row::done_columns;
+use crate::statement::sql_file;
 
 /// How many lines whose tasks are gone go in one transaction.
 const LINES_REMOVED_MAX: i64 = 10_000;
@@ -31,17 +31,9 @@ const TICK: Duration = Duration::from_micros(1);
 
 const OLD: &[Type] = &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8];
 
-/// Finished tasks, the oldest first. Inputs: namespace, status, the youngest moment, how many.
+/// Finished tasks, the oldest first.
 pub(crate) static VICTIMS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        done_columns!("''::bytea", "NULL::bytea"),
-        " FROM (SELECT * FROM plimsoll.tasks_done \
-         WHERE ns = $1 AND status = $2 AND coalesce(removable_from, finished_at) <= $3 \
-         ORDER BY coalesce(removable_from, finished_at) LIMIT $4 FOR UPDATE SKIP LOCKED) d \
-         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         ORDER BY coalesce(d.removable_from, d.finished_at), d.lane, d.id"
-    ),
+    text: sql_file!("compact/victims"),
     types: &[Type::INT4, Type::INT2, Type::TIMESTAMPTZ, Type::INT8],
 };
 const BY_KEYS: &[Type] = &[Type::INT4, Type::TEXT_ARRAY];
@@ -68,15 +60,13 @@ macro_rules! removal {
     ($table:literal, $old:literal, $at:literal) => {
         Sql {
             text: concat!(
-                "WITH gone AS (DELETE FROM ",
+                "-- {table} = ",
                 $table,
-                " WHERE ctid = ANY(ARRAY(SELECT ctid FROM ",
-                $table,
-                " WHERE ns = $1 AND ",
+                "\n-- {old} = ",
                 $old,
-                " <= $2 ORDER BY ",
+                "\n-- {at} = ",
                 $at,
-                " LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING 1) SELECT count(*) FROM gone"
+                "\n{removal}"
             ),
             types: OLD,
         }
@@ -121,13 +111,9 @@ pub(crate) static CLAIMS: Aged = Aged {
     removal: removal!("plimsoll.claims", "until IS NULL AND at", "at"),
     rest: rest!("plimsoll.claims", "until IS NULL AND at"),
 };
-/// Closes claims whose leases are over and of which nothing is left: those whose process did not
-/// see that. Inputs: namespace, now, how many.
+/// Closes claims whose leases are over and of which nothing is left.
 pub(crate) static CLOSE_OVER: Sql = Sql {
-    text: "UPDATE plimsoll.claims SET until = NULL WHERE ctid = ANY(ARRAY(\
-           SELECT c.ctid FROM plimsoll.claims c WHERE c.ns = $1 AND c.until <= $2 \
-           AND NOT EXISTS (SELECT FROM plimsoll.held h WHERE h.ns = $1 AND h.request = c.request) \
-           ORDER BY c.until LIMIT $3 FOR UPDATE OF c SKIP LOCKED))",
+    text: sql_file!("compact/close_over"),
     types: OLD,
 };
 
@@ -150,23 +136,13 @@ static COMPACTED: Sql = Sql {
     types: &[Type::INT4, Type::INT8],
 };
 
-/// Removes lines whose task is gone and answers how many. Each log is left to one process.
+/// Removes lines whose task is gone and answers how many.
 pub(crate) static REMOVE_ORPHANS: Sql = Sql {
-    text: "WITH few AS (SELECT task, upto FROM plimsoll.orphans WHERE ns = $1 \
-                         ORDER BY task LIMIT $2 FOR UPDATE SKIP LOCKED), \
-           gone AS (DELETE FROM plimsoll.logs WHERE ctid = ANY(ARRAY(\
-           SELECT l.place FROM few o CROSS JOIN LATERAL (\
-           SELECT ctid AS place FROM plimsoll.logs WHERE ns = $1 AND task = o.task \
-           AND seq <= o.upto ORDER BY seq LIMIT $2) l LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone",
+    text: sql_file!("compact/remove_orphans"),
     types: &[Type::INT4, Type::INT8],
 };
-/// A row that was written again since this statement began is another one, and stays.
 pub(crate) static FORGET_ORPHANS: Sql = Sql {
-    text: "DELETE FROM plimsoll.orphans o WHERE ctid = ANY(ARRAY(\
-           SELECT ctid FROM plimsoll.orphans WHERE ns = $1 \
-           ORDER BY task LIMIT $2 FOR UPDATE SKIP LOCKED)) \
-           AND NOT EXISTS (SELECT FROM plimsoll.logs l \
-                           WHERE l.ns = $1 AND l.task = o.task AND l.seq <= o.upto)",
+    text: sql_file!("compact/forget_orphans"),
     types: &[Type::INT4, Type::INT8],
 };
 pub(crate) static ANY_ORPHANS: Sql = Sql {
@@ -174,18 +150,9 @@ pub(crate) static ANY_ORPHANS: Sql = Sql {
     types: &[Type::INT4],
 };
 
-/// Sums up what transactions have added to the counts, and answers of how many rows. Readers see
-/// the rows or their sum. A row that another process is summing up is not counted here.
+/// Sums up what transactions have added to the counts, and answers of how many rows.
 pub(crate) static FOLD: Sql = Sql {
-    text: "WITH many AS (SELECT queue, kind, status FROM plimsoll.counts WHERE ns = $1 \
-                         GROUP BY queue, kind, status HAVING count(*) > 1 OR sum(tasks) = 0), \
-           taken AS (DELETE FROM plimsoll.counts WHERE ctid = ANY(ARRAY(\
-           SELECT c.ctid FROM many m JOIN plimsoll.counts c ON c.ns = $1 AND c.queue = m.queue \
-           AND c.kind = m.kind AND c.status = m.status LIMIT $2 FOR UPDATE OF c SKIP LOCKED)) \
-           RETURNING queue, kind, status, tasks), \
-           folded AS (INSERT INTO plimsoll.counts SELECT $1, queue, kind, status, sum(tasks) \
-           FROM taken GROUP BY queue, kind, status HAVING sum(tasks) <> 0) \
-           SELECT count(*) FROM taken",
+    text: sql_file!("compact/fold"),
     types: &[Type::INT4, Type::INT8],
 };
 

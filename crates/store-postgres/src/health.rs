@@ -12,9 +12,10 @@ use crate::config::Config;
 use crate::error::Answer;
 use crate::schema::version;
 use crate::session::Session;
+use crate::statement::sql_file;
 
 static HEALTH: Sql = Sql {
-    text: include_str!("../sql/health.sql"),
+    text: sql_file!("health"),
     types: &[],
 };
 static BACKEND: Sql = Sql {

@@ -7,6 +7,7 @@
 //! while, and waits alone.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,16 +29,13 @@ use crate::error::{Answer, Fault};
 use crate::notice::{News, Notice};
 use crate::pool::Pool;
 use crate::session::Session;
+use crate::statement::{sent, sql_file};
 use crate::stuck;
 use crate::transaction::{self, About, Failed, Part, TRIES, attempt};
 
 /// Adds a task, and tells whoever listens once the transaction commits.
 static ADD: Sql = Sql {
-    text: "WITH new AS (INSERT INTO plimsoll.inbox (ns, id, queue, kind, payload, priority, run_at, \
-           key, key_lifetime_us, on_conflict, \"group\", owner, labels, max_attempts, \
-           attempt_timeout_us, trace, more) \
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
-           RETURNING ns) SELECT pg_notify($18, $19) FROM new",
+    text: sql_file!("inbox/add"),
     types: &[
         Type::INT4,
         Type::UUID,
@@ -60,6 +58,7 @@ static ADD: Sql = Sql {
         Type::TEXT,
     ],
 };
+static ADD_SENT: LazyLock<String> = LazyLock::new(|| sent(ADD.text));
 pub(crate) static WAITING: Sql = Sql {
     text: "SELECT EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $1)",
     types: &[Type::INT4],
@@ -71,23 +70,12 @@ static TURN: Sql = Sql {
 };
 /// The first tasks but for some, if it is our turn: not many, and not many bytes.
 pub(crate) static FIRST: Sql = Sql {
-    text: "SELECT seq, id, queue, kind, payload, priority, run_at, key, key_lifetime_us, on_conflict, \
-           \"group\", owner, labels, max_attempts, attempt_timeout_us, trace, more \
-           FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY(ARRAY(\
-           SELECT seq FROM (SELECT seq, sum(octet_length(payload)) OVER \
-           (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before \
-           FROM (SELECT seq, payload FROM plimsoll.inbox WHERE ns = $1 AND seq <> ALL($4) \
-           ORDER BY seq LIMIT $2) first) sized \
-           WHERE coalesce(bytes_before, 0) < $3)) \
-           AND (SELECT pg_try_advisory_xact_lock(hashtextextended('plimsoll.inbox ' || $1, 0))) \
-           ORDER BY seq FOR UPDATE SKIP LOCKED",
+    text: sql_file!("inbox/first"),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8_ARRAY],
 };
 /// Removes tasks, and keeps those that were refused apart.
 pub(crate) static REMOVE: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.inbox WHERE ns = $1 AND seq = ANY($2) RETURNING *) \
-           INSERT INTO plimsoll.inbox_refused SELECT gone.*, $3, refused.reason \
-           FROM gone JOIN unnest($4, $5) refused(seq, reason) USING (seq)",
+    text: sql_file!("inbox/remove"),
     types: &[
         Type::INT4,
         Type::INT8_ARRAY,
@@ -135,7 +123,7 @@ pub(crate) async fn add(
         .map(|param| param.as_ref() as &(dyn tokio_postgres::types::ToSql + Sync))
         .zip(ADD.types.iter().cloned())
         .collect();
-    let text = with_schema(ADD.text, &quoted(schema));
+    let text = with_schema(&ADD_SENT, &quoted(schema));
     transaction.query_typed(&text, &typed).await?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use tokio_postgres::types::Type;
 
 use crate::call::{Call, Part, Role};
+use crate::statement::sent;
 
 /// How a call begins that ends others.
 const SELECT: &str = "SELECT ";
@@ -62,10 +63,10 @@ fn fold(calls: &[Call], messages: &mut Vec<Message>) {
     }
 }
 
-/// The text of calls that became one: parts, and the one that ends them.
+/// The text of calls that became one, as it is sent: parts, and the one that ends them.
 pub(crate) fn text(calls: &[Call]) -> String {
     let Some((last, parts)) = calls.split_last().filter(|(_, parts)| !parts.is_empty()) else {
-        return calls.iter().map(|call| call.sql.text).collect();
+        return calls.iter().map(|call| sent(call.sql.text)).collect();
     };
     let (mut with, mut select) = (String::new(), String::new());
     let mut before = 0;
@@ -77,7 +78,7 @@ pub(crate) fn text(calls: &[Call]) -> String {
             continue;
         };
         let comma = if n > 0 { ", " } else { "" };
-        with += &format!("{comma}part{n} AS ({})", renumbered(writes, before));
+        with += &format!("{comma}part{n} AS ({})", renumbered(&sent(writes), before));
         // Values are selected from left to right, and each asks for the rows of its part: so the parts are carried
         // out in order, and all of them before what the last call selects. A position of the history must not be
         // taken before there is nothing left to wait for.
@@ -91,7 +92,7 @@ pub(crate) fn text(calls: &[Call]) -> String {
         };
         before += call.sql.types.len();
     }
-    let last = renumbered(last.sql.text, before);
+    let last = renumbered(&sent(last.sql.text), before);
     let values = last.strip_prefix(SELECT).unwrap_or(&last);
     format!("WITH {with} {SELECT}{select}{values}")
 }

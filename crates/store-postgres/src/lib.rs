@@ -49,6 +49,7 @@ mod schema;
 mod server;
 mod session;
 mod spawn;
+mod statement;
 mod store;
 mod stuck;
 mod taken_keys;

@@ -21,16 +21,14 @@ use crate::call::{Call, Sql, params};
 use crate::codec::{Id, column, decode, unsigned};
 use crate::error::{Answer, Fault};
 use crate::read::{TASKS, task_at};
-use crate::record_row::{record_columns, record_from};
+use crate::record_row::record_from;
 use crate::session::{REVISIONS, Session};
-use crate::task_row::{TASK_COLUMNS, done_columns, live_columns, task_from};
+use crate::statement::sql_file;
+use crate::task_row::{TASK_COLUMNS, task_from};
 
 pub(crate) static RECORDS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        record_columns!(),
-        " FROM plimsoll.records r WHERE r.ns = $1 AND r.key = ANY($2) ORDER BY r.key FOR UPDATE"
-    ),
+    text: "SELECT {record_columns} FROM plimsoll.records r WHERE r.ns = $1 AND r.key = ANY($2) \
+           ORDER BY r.key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
 /// Whether records were created since they were looked for.
@@ -46,66 +44,36 @@ pub(crate) static KEYS: Sql = Sql {
     text: "SELECT key, task FROM plimsoll.keys WHERE ns = $1 AND key = ANY($2) ORDER BY key FOR UPDATE",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
-macro_rules! live_tasks {
-    ($locked:literal) => {
-        Sql {
-            text: concat!(
-                "SELECT ",
-                live_columns!(),
-                " FROM plimsoll.specs s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id \
-                  WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF t",
-                $locked
-            ),
-            types: &[Type::INT4, Type::UUID_ARRAY],
-        }
-    };
-}
-
-pub(crate) static LIVE_TASKS: Sql = live_tasks!("");
+pub(crate) static LIVE_TASKS: Sql = Sql {
+    text: sql_file!("load/live_tasks"),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
 /// Likewise, of those that nobody else has locked.
-pub(crate) static FREE_TASKS: Sql = live_tasks!(" SKIP LOCKED");
+pub(crate) static FREE_TASKS: Sql = Sql {
+    text: concat!(sql_file!("load/live_tasks"), "SKIP LOCKED"),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
 pub(crate) static DONE_TASKS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        done_columns!(),
-        " FROM plimsoll.specs s JOIN plimsoll.tasks_done d ON d.lane = s.lane AND d.id = s.id \
-          WHERE s.ns = $1 AND s.id = ANY($2) ORDER BY s.id FOR UPDATE OF d"
-    ),
+    text: sql_file!("load/done_tasks"),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 pub(crate) static SPECS: Sql = Sql {
     text: "SELECT id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
-macro_rules! holders {
-    ($locked:literal) => {
-        Sql {
-            text: concat!(
-                "SELECT c.request FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
-                 AND EXISTS (SELECT FROM unnest(c.tasks) u(id) \
-                             WHERE (u.id IN (SELECT unnest($2))) IS TRUE) \
-                 ORDER BY c.request::text FOR UPDATE OF c",
-                $locked
-            ),
-            types: &[Type::INT4, Type::UUID_ARRAY],
-        }
-    };
-}
-
-/// Claims that may hold tasks, locked in the order of their requests; not by the index that has this
-/// order, for it has those that are closed, too.
-pub(crate) static HOLDERS: Sql = holders!("");
+/// Claims that may hold tasks.
+pub(crate) static HOLDERS: Sql = Sql {
+    text: sql_file!("load/holders"),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
 /// Likewise, of those that nobody else has locked.
-pub(crate) static FREE_HOLDERS: Sql = holders!(" SKIP LOCKED");
+pub(crate) static FREE_HOLDERS: Sql = Sql {
+    text: concat!(sql_file!("load/holders"), "SKIP LOCKED"),
+    types: &[Type::INT4, Type::UUID_ARRAY],
+};
 /// What these claims hold of tasks.
 pub(crate) static HELD_TASKS: Sql = Sql {
-    text: concat!(
-        "WITH held AS MATERIALIZED (\
-         SELECT * FROM plimsoll.held WHERE ns = $1 AND request = ANY($3)) SELECT ",
-        live_columns!(),
-        ", t.request FROM held t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-         WHERE t.id = ANY($2)"
-    ),
+    text: sql_file!("load/held_tasks"),
     types: &[Type::INT4, Type::UUID_ARRAY, Type::UUID_ARRAY],
 };
 pub(crate) static GROUPS: Sql = Sql {

@@ -10,6 +10,7 @@ use crate::call::{Call, Part, Sql};
 use crate::codec::column;
 use crate::config::Config;
 use crate::session::Session;
+use crate::statement::sent;
 use crate::{
     apply, claim, claims, compact, floors, inbox, indexes, joint, load, read, schema, stuck,
 };
@@ -42,7 +43,7 @@ const CLAIM: &str = "'00000000-0000-0000-0000-000000020001'";
 const ASSUMED: &str = "1, ARRAY[$CLAIM::uuid], '{NULL}', ARRAY[$HELD::uuid]";
 
 /// A statement, and parameters for it as SQL.
-fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
+pub(crate) fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
     vec![
         ("get", &read::GET, "1, '{k10000,k10001,none}'"),
         ("tasks", &read::TASKS, "1, ARRAY[$ID::uuid]"),
@@ -342,7 +343,7 @@ async fn plan(session: &mut Session, number: usize, sql: &'static Sql, params: &
         true => String::new(),
         false => format!("({})", types.join(", ")),
     };
-    let prepare = format!("PREPARE planned_{number}{types} AS {}", sql.text);
+    let prepare = format!("PREPARE planned_{number}{types} AS {}", sent(sql.text));
     session.execute(&prepare).await.expect(sql.text);
     let params = with_ids(params);
     let execute = format!("EXPLAIN EXECUTE planned_{number}({params})");

@@ -36,16 +36,13 @@ use crate::notice::{News, Notice};
 use crate::pool::{Doubts, Pool};
 use crate::session::Session;
 use crate::spawn::spawn;
+use crate::statement::sql_file;
 use crate::stuck::Stuck;
 use crate::taken_keys::TakenKeys;
 use crate::{clerk, compact, floors, inbox, indexes, partitions, read, schema, transaction};
 
 static NAMESPACE: Sql = Sql {
-    text: "WITH found AS (SELECT ns FROM plimsoll.namespaces WHERE name = $1), \
-           new AS (INSERT INTO plimsoll.namespaces (name) \
-                   SELECT $1 WHERE NOT EXISTS (SELECT 1 FROM found) \
-                   ON CONFLICT (name) DO NOTHING RETURNING ns) \
-           SELECT ns FROM found UNION ALL SELECT ns FROM new",
+    text: sql_file!("store/namespace"),
     types: &[Type::TEXT],
 };
 static NOW: Sql = Sql {

@@ -20,6 +20,7 @@ use crate::codec::{Id, column};
 use crate::error::{Answer, Fault};
 use crate::pool::Pool;
 use crate::session::Session;
+use crate::statement::sql_file;
 
 /// How long a row that was locked is thought to be.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -27,27 +28,11 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 /// How long a task in an inbox that needs a locked row is passed over. Nobody tries it meanwhile.
 const PASSED_OVER: Duration = Duration::from_secs(1);
 
+/// Which rows of a table somebody else has locked.
 macro_rules! busy {
     ($table:literal, $key:literal, $type:expr) => {
         Sql {
-            text: concat!(
-                "WITH free AS MATERIALIZED (SELECT ",
-                $key,
-                " AS free FROM plimsoll.",
-                $table,
-                " WHERE ns = $1 AND ",
-                $key,
-                " = ANY($2) FOR UPDATE SKIP LOCKED) SELECT ",
-                $key,
-                " FROM plimsoll.",
-                $table,
-                " WHERE ns = $1 AND ",
-                $key,
-                " = ANY($2) AND NOT EXISTS \
-                 (SELECT 1 FROM free WHERE free.free = ",
-                $key,
-                ")"
-            ),
+            text: concat!("-- {table} = ", $table, "\n-- {key} = ", $key, "\n{busy}"),
             types: &[Type::INT4, $type],
         }
     };
@@ -56,24 +41,9 @@ macro_rules! busy {
 pub(crate) static RECORDS: Sql = busy!("records", "key", Type::TEXT_ARRAY);
 pub(crate) static KEYS: Sql = busy!("keys", "key", Type::TEXT_ARRAY);
 pub(crate) static GROUPS: Sql = busy!("groups", "id", Type::TEXT_ARRAY);
-/// A task has a row in one of two tables, or a claim holds it. A claim is tried as its holder locks
-/// it: several can at once. `LIMIT` keeps the planner from reading whole tables first.
+/// A task has a row in one of two tables, or a claim holds it.
 pub(crate) static TASKS: Sql = Sql {
-    text: "WITH named AS MATERIALIZED (SELECT lane, id FROM plimsoll.specs WHERE ns = $1 AND id = ANY($2)), \
-           live AS MATERIALIZED (SELECT t.id FROM named n JOIN plimsoll.tasks t ON t.lane = n.lane AND t.id = n.id \
-           FOR UPDATE OF t SKIP LOCKED), \
-           done AS MATERIALIZED (SELECT d.id FROM named n JOIN plimsoll.tasks_done d ON d.lane = n.lane AND d.id = n.id \
-           FOR UPDATE OF d SKIP LOCKED), \
-           holders AS MATERIALIZED (SELECT c.request FROM plimsoll.claims c \
-           WHERE c.ns = $1 AND c.until IS NOT NULL AND c.tasks && $2 FOR SHARE OF c SKIP LOCKED) \
-           SELECT n.id FROM named n WHERE CASE \
-           WHEN (SELECT 1 FROM plimsoll.tasks t WHERE t.lane = n.lane AND t.id = n.id LIMIT 1) = 1 \
-           THEN NOT EXISTS (SELECT 1 FROM live WHERE live.id = n.id) \
-           WHEN (SELECT 1 FROM plimsoll.tasks_done d WHERE d.lane = n.lane AND d.id = n.id LIMIT 1) = 1 \
-           THEN NOT EXISTS (SELECT 1 FROM done WHERE done.id = n.id) \
-           ELSE EXISTS (SELECT 1 FROM plimsoll.claims c WHERE c.ns = $1 AND c.until IS NOT NULL \
-           AND n.id = ANY(c.tasks) AND n.id <> ALL(c.gone) \
-           AND NOT EXISTS (SELECT 1 FROM holders h WHERE h.request = c.request)) END",
+    text: sql_file!("stuck/tasks"),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 

@@ -19,62 +19,9 @@ use tokio_postgres::Row;
 use crate::codec::{At, Id, Json, column, decode, encode, status_from, unsigned};
 use crate::error::{Answer, Fault};
 
-/// The columns of `s`, which is `specs`. Who only wants to know whether a task can be read has
-/// another payload sent.
-macro_rules! spec_columns {
-    ($payload:literal) => {
-        concat!(
-            "s.id, s.queue, s.kind, s.born, s.created_at, s.group_born, ",
-            $payload,
-            ", s.key, s.\"group\", s.owner, s.labels, s.trace, coalesce(s.max_attempts, 4), \
-              s.attempt_timeout_us, s.more"
-        )
-    };
-}
-pub(crate) use spec_columns;
-
-/// The columns that [`task_from`] reads, of a task that has not ended: `s` is `specs`, `t` `tasks`.
-/// Both lists have the same order.
-macro_rules! live_columns {
-    () => {
-        $crate::task_row::live_columns!("s.payload")
-    };
-    ($payload:literal) => {
-        concat!(
-            $crate::task_row::spec_columns!($payload),
-            ", t.status, t.priority, t.runnable_at, coalesce(t.modified_at, t.runnable_at), \
-              t.revision, coalesce(t.fence, 0), coalesce(t.attempts, 0), coalesce(t.failures, 0), \
-              t.started_at, t.claimed_at, t.stage, t.progress, t.more, \
-              t.until, t.deadline, t.incarnation, t.worker, NULL::timestamptz, NULL::bytea, \
-              NULL::text, NULL::uuid, NULL::text"
-        )
-    };
-}
-pub(crate) use live_columns;
-
-/// Likewise, of one that has ended: `d` is `tasks_done`.
-macro_rules! done_columns {
-    () => {
-        $crate::task_row::done_columns!("s.payload", "d.result")
-    };
-    ($payload:literal, $result:literal) => {
-        concat!(
-            $crate::task_row::spec_columns!($payload),
-            ", d.status, d.priority, coalesce(d.runnable_at, s.created_at), \
-              coalesce(d.modified_at, d.finished_at), d.revision, coalesce(d.fence, 1), \
-              coalesce(d.attempts, 1), coalesce(d.failures, 0), d.started_at, \
-              coalesce(d.claimed_at, d.started_at), d.stage, d.progress, d.more, \
-              NULL::timestamptz, NULL::timestamptz, NULL::uuid, NULL::text, d.finished_at, ",
-            $result,
-            ", d.reason, d.settled_by, d.settled_worker"
-        )
-    };
-}
-pub(crate) use done_columns;
-
 /// How many attempts a task has whose row does not say: whatever the default of new ones is.
 pub(crate) const USUAL_ATTEMPTS: i32 = 4;
-/// How many columns these are: what a statement selects besides comes after them.
+/// How many columns [`task_from`] reads: what a statement selects besides comes after them.
 pub(crate) const TASK_COLUMNS: usize = 37;
 /// Where the priority is among them. The moment from which a task can be claimed comes next.
 pub(crate) const PRIORITY_COLUMN: usize = 16;
@@ -188,7 +135,7 @@ fn stored<T: Serialize + Default + PartialEq>(more: &T) -> Answer<Option<Vec<u8>
     }
 }
 
-/// The task in the columns of `live_columns` or `done_columns`.
+/// The task in the columns of `sql/task_row/live_columns.sql` or `done_columns.sql`.
 pub(crate) fn task_from(row: &Row) -> Answer<Task> {
     let id = column::<Id>(row, 0)?.task();
     let what = format!("task {id}");

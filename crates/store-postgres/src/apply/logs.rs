@@ -10,6 +10,7 @@ use super::Apply;
 use crate::call::{Call, Sql, params};
 use crate::codec::{At, Blob, Id, Json, signed};
 use crate::error::Answer;
+use crate::statement::sql_file;
 
 /// How many lines of logs go with their tasks in one transaction: others wait for it.
 const LINES_REMOVED_MAX: i64 = 10_000;
@@ -28,15 +29,7 @@ static ORPHAN_LOGS: Sql = Sql {
 };
 
 static APPEND_LINES: Sql = Sql {
-    text: "INSERT INTO plimsoll.logs (ns, task, id, level, fence, at, stage, message, metadata, step) \
-           SELECT $1, u.task, u.id, u.level, u.fence, u.at, u.stage, u.message, u.metadata, u.step \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10) WITH ORDINALITY \
-           u(task, id, level, fence, at, stage, message, metadata, step, place) ORDER BY place \
-           ON CONFLICT (ns, task, id) DO UPDATE SET seq = DEFAULT, level = excluded.level, \
-           fence = excluded.fence, at = excluded.at, stage = excluded.stage, message = excluded.message, \
-           metadata = excluded.metadata, step = excluded.step \
-           WHERE logs.seq <= (SELECT upto FROM plimsoll.orphans o \
-                              WHERE o.ns = excluded.ns AND o.task = excluded.task)",
+    text: sql_file!("apply/append_lines"),
     types: &[
         Type::INT4,
         Type::UUID_ARRAY,

@@ -11,6 +11,7 @@ use crate::call::{Call, Param, Part, Sql, params, part};
 use crate::codec::{At, Id, Json, encode, fields_to_json, signed};
 use crate::error::Answer;
 use crate::indexes::{Known, Moves};
+use crate::statement::sql_file;
 
 /// The types of a record, as in [`Records::params`], and of the revision that it had.
 static RECORD: [Type; 7] = [
@@ -29,18 +30,12 @@ static INSERT_RECORDS: Sql = Sql {
 };
 
 pub(crate) static UPDATE_RECORDS: Sql = Sql {
-    text: "WITH changed AS (UPDATE plimsoll.records r \
-           SET fields = u.fields, revision = u.revision, modified_at = u.modified_at, expires_at = u.expires_at \
-           FROM unnest($2, $3, $4, $5, $6, $7) u(key, fields, revision, modified_at, expires_at, before) \
-           WHERE r.ns = $1 AND r.key = u.key AND r.revision = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($2))",
+    text: sql_file!("apply/update_records"),
     types: &RECORD,
 };
 
 pub(crate) static DELETE_RECORDS: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.records r USING unnest($2, $3) u(key, before) \
-           WHERE r.ns = $1 AND r.key = u.key AND r.revision = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($2))",
+    text: sql_file!("apply/delete_records"),
     types: &[Type::INT4, Type::TEXT_ARRAY, Type::INT8_ARRAY],
 };
 
@@ -50,10 +45,7 @@ static INSERT_KEYS: Part = part!(
 );
 
 pub(crate) static UPDATE_KEYS: Sql = Sql {
-    text: "WITH changed AS (UPDATE plimsoll.keys k SET task = u.task \
-           FROM unnest($2, $3, $4) u(key, task, before) \
-           WHERE k.ns = $1 AND k.key = u.key AND k.task = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($2))",
+    text: sql_file!("apply/update_keys"),
     types: &[
         Type::INT4,
         Type::TEXT_ARRAY,
@@ -63,9 +55,7 @@ pub(crate) static UPDATE_KEYS: Sql = Sql {
 };
 
 pub(crate) static DELETE_KEYS: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.keys k USING unnest($2, $3) u(key, before) \
-           WHERE k.ns = $1 AND k.key = u.key AND k.task = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($2))",
+    text: sql_file!("apply/delete_keys"),
     types: &[Type::INT4, Type::TEXT_ARRAY, Type::UUID_ARRAY],
 };
 
@@ -82,10 +72,7 @@ static GROUP: [Type; 8] = [
 ];
 
 static UPSERT_GROUPS: Sql = Sql {
-    text: "INSERT INTO plimsoll.groups SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8) \
-           ON CONFLICT (ns, id) DO UPDATE SET spawned = excluded.spawned, done = excluded.done, \
-           failed = excluded.failed, sealed = excluded.sealed, drained_at = excluded.drained_at, \
-           body = excluded.body",
+    text: sql_file!("apply/upsert_groups"),
     types: &GROUP,
 };
 

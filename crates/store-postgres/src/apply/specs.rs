@@ -9,17 +9,11 @@ use super::copy::{MANY, Rows, Table, none, table};
 use crate::call::{Call, Part, Sql, params, part};
 use crate::codec::{At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, signed};
 use crate::error::Answer;
+use crate::statement::sql_file;
 use crate::task_row::{SpecMore, USUAL_ATTEMPTS};
 
 static INSERT_SPECS: Part = part!(
-    "INSERT INTO plimsoll.specs (ns, id, lane, born, created_at, group_born, attempt_timeout_us, \
-           max_attempts, queue, kind, payload, key, \"group\", owner, labels, trace, more) \
-           SELECT $1, id, coalesce(lane, ($3)[1]), born, coalesce(created_at, ($5)[1]), group_born, \
-           attempt_timeout_us, max_attempts, coalesce(queue, ($9)[1]), \
-           coalesce(kind, ($10)[1]), payload, key, \"group\", owner, labels, trace, more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
-           u(id, lane, born, created_at, group_born, attempt_timeout_us, max_attempts, queue, kind, \
-           payload, key, \"group\", owner, labels, trace, more)",
+    sql_file!("apply/insert_specs"),
     &[
         Type::INT4,
         Type::UUID_ARRAY,

@@ -10,6 +10,7 @@ use crate::codec::{
     At, Blob, Id, Json, LaneNumbers, lane_number, rare, same, shared, signed, status_code,
 };
 use crate::error::Answer;
+use crate::statement::sql_file;
 use crate::task_row::{StateMore, settler};
 
 /// The types of what tasks have in common, as in [`Common::params`], and of more.
@@ -47,17 +48,7 @@ static LIVE: [Type; 21] = common_types![
 ];
 
 static INSERT_LIVE: Part = part!(
-    "INSERT INTO plimsoll.tasks (ns, lane, id, status, priority, runnable_at, modified_at, revision, \
-           fence, attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
-           progress, more) \
-           SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
-           started_at, claimed_at, until, deadline, incarnation, worker, \
-           stage, progress, more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
-           $19, $20) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, attempts, \
-           failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, progress, \
-           more)",
+    sql_file!("apply/insert_live"),
     LIVE.split_at(LIVE.len() - 1).0
 );
 
@@ -89,32 +80,13 @@ static COPY_LIVE: Table = table!(
     ]
 );
 
-/// A lease that goes on ends when its last renewal said, of which the writer may not have heard: a
-/// renewal moves no revision, and nobody else changes when a lease ends.
 pub(crate) static UPDATE_LIVE: Sql = Sql {
-    text: "WITH changed AS (UPDATE plimsoll.tasks t SET status = coalesce(u.status, ($4)[1]), \
-           priority = coalesce(u.priority, ($5)[1]), runnable_at = u.runnable_at, \
-           modified_at = u.modified_at, revision = u.revision, fence = u.fence, \
-           attempts = u.attempts, failures = u.failures, started_at = u.started_at, \
-           claimed_at = u.claimed_at, deadline = u.deadline, \
-           until = CASE WHEN t.status = 2 AND coalesce(u.status, ($4)[1]) = 2 \
-           AND t.fence = u.fence THEN t.until ELSE u.until END, \
-           incarnation = u.incarnation, worker = u.worker, stage = u.stage, progress = u.progress, \
-           more = u.more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
-           $19, $20, $21) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
-           attempts, failures, started_at, claimed_at, until, deadline, incarnation, worker, stage, \
-           progress, more, before) \
-           WHERE t.lane = coalesce(u.lane, ($2)[1]) AND t.id = u.id AND t.revision = u.before \
-           AND t.ns = $1 RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM changed), cardinality($3))",
+    text: sql_file!("apply/update_live"),
     types: &LIVE,
 };
 
 pub(crate) static DELETE_LIVE: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.tasks t USING unnest($1, $2, $3) u(lane, id, before) \
-           WHERE t.lane = u.lane AND t.id = u.id AND t.revision = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($1))",
+    text: sql_file!("apply/delete_live"),
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8_ARRAY],
 };
 
@@ -132,18 +104,7 @@ pub(crate) static RENEW: Sql = Sql {
 };
 
 static INSERT_DONE: Part = part!(
-    "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, runnable_at, modified_at, \
-           revision, fence, attempts, failures, started_at, claimed_at, finished_at, removable_from, \
-           stage, progress, result, reason, settled_by, settled_worker, more) \
-           SELECT $1, coalesce(lane, ($2)[1]), id, coalesce(status, ($4)[1]), \
-           coalesce(priority, ($5)[1]), runnable_at, modified_at, revision, fence, attempts, failures, \
-           started_at, claimed_at, coalesce(finished_at, ($14)[1]), \
-           removable_from, stage, progress, result, reason, \
-           coalesce(settled_by, $23), coalesce(settled_worker, $24), more \
-           FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
-           $19, $20, $21, $22) u(lane, id, status, priority, runnable_at, modified_at, revision, fence, \
-           attempts, failures, started_at, claimed_at, finished_at, removable_from, stage, progress, \
-           result, reason, settled_by, settled_worker, more)",
+    sql_file!("apply/insert_done"),
     &common_types![
         TIMESTAMPTZ_ARRAY,
         TIMESTAMPTZ_ARRAY,
@@ -159,12 +120,9 @@ static INSERT_DONE: Part = part!(
     ]
 );
 
-/// As [`INSERT_USUAL_LIVE`]: those that the same worker has ended, or none.
+/// As [`INSERT_USUAL_LIVE`].
 static INSERT_USUAL_DONE: Part = part!(
-    "INSERT INTO plimsoll.tasks_done (ns, lane, id, status, priority, revision, started_at, finished_at, \
-           settled_by, settled_worker) \
-           SELECT $1, $2, id, $3, $4, revision, started_at, $5, $6, $7 \
-           FROM unnest($8, $9, $10) u(id, revision, started_at)",
+    sql_file!("apply/insert_usual_done"),
     &[
         Type::INT4,
         Type::INT8,
@@ -192,9 +150,7 @@ static COPY_DONE: Table = table!(
 );
 
 pub(crate) static DELETE_DONE: Sql = Sql {
-    text: "WITH gone AS (DELETE FROM plimsoll.tasks_done d USING unnest($1, $2, $3) u(lane, id, before) \
-           WHERE d.lane = u.lane AND d.id = u.id AND d.revision = u.before RETURNING 1) \
-           SELECT plimsoll.expect((SELECT count(*) FROM gone), cardinality($1))",
+    text: sql_file!("apply/delete_done"),
     types: &[Type::INT8_ARRAY, Type::UUID_ARRAY, Type::INT8_ARRAY],
 };
 

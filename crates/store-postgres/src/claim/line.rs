@@ -15,38 +15,21 @@ use crate::codec::{At, Id, Place, column, lane_number, signed, unsigned};
 use crate::error::{Answer, Fault};
 use crate::floors::{Began, Floor, Floors, Look};
 use crate::session::Session;
-use crate::task_row::{PRIORITY_COLUMN, TASK_COLUMNS, live_columns, task_from};
+use crate::statement::sql_file;
+use crate::task_row::{PRIORITY_COLUMN, TASK_COLUMNS, task_from};
 
 pub(crate) static REMEMBERED: Sql = Sql {
     text: "SELECT tasks, coalesce(fences, array_fill(1::bigint, ARRAY[cardinality(tasks)])) FROM plimsoll.claims WHERE ns = $1 AND request = $2",
     types: &[Type::INT4, Type::UUID],
 };
-/// The next tasks of one lane that nobody else is taking, where they are, and when the look at them
-/// began and ended.
+/// The next tasks of one lane that nobody else is taking.
 pub(crate) static NEXT_OF_LANE: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp() FROM (SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
-                ORDER BY priority DESC, runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t \
-          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-          ORDER BY t.priority DESC, t.runnable_at, t.id"
-    ),
+    text: sql_file!("claim/next_of_lane"),
     types: &[Type::INT4, Type::INT8, Type::INT8],
 };
-/// Likewise, from a floor on for each priority: what is before it is not even looked at.
+/// Likewise, from a floor on for each priority.
 pub(crate) static NEXT_ABOVE: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        ", t.place, t.lane, statement_timestamp(), clock_timestamp() FROM (\
-                SELECT w.* FROM unnest($4, $5) f(priority, floor) CROSS JOIN LATERAL (\
-                SELECT *, ctid AS place FROM plimsoll.tasks WHERE lane = $2 AND status = 1 \
-                AND priority = f.priority AND runnable_at >= f.floor \
-                ORDER BY runnable_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) w LIMIT $3) t \
-          JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-          ORDER BY t.priority DESC, t.runnable_at, t.id"
-    ),
+    text: sql_file!("claim/next_above"),
     types: &[
         Type::INT4,
         Type::INT8,
@@ -55,52 +38,14 @@ pub(crate) static NEXT_ABOVE: Sql = Sql {
         Type::TIMESTAMPTZ_ARRAY,
     ],
 };
-/// The heads of several lanes, in order.
-macro_rules! heads {
-    () => {
-        "(SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
-          (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
-           WHERE w.lane = l.lane AND w.status = 1 \
-           ORDER BY w.priority DESC, w.runnable_at, w.id LIMIT $4) head \
-          ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) h"
-    };
-}
-/// Likewise, from a floor on for each lane and priority. Those of a lane come with the highest priority first, and are
-/// read in this order.
-macro_rules! heads_above {
-    () => {
-        "(SELECT head.* FROM unnest($2) l(lane) CROSS JOIN LATERAL \
-          (SELECT w.* FROM unnest($5, $6, $7) f(of, priority, floor) CROSS JOIN LATERAL \
-           (SELECT lane, id, priority, runnable_at FROM plimsoll.tasks w \
-            WHERE w.lane = l.lane AND w.status = 1 AND w.priority = f.priority AND w.runnable_at >= f.floor \
-            ORDER BY w.runnable_at, w.id LIMIT $4) w WHERE f.of = l.lane LIMIT $4) head \
-          ORDER BY head.priority DESC, head.runnable_at, head.id LIMIT $4) h"
-    };
-}
-/// As many of these heads as are free, and how many heads there were to choose from.
-macro_rules! free_heads {
-    ($heads:expr) => {
-        concat!(
-            "SELECT ",
-            live_columns!(),
-            ", t.place, t.lane, statement_timestamp(), clock_timestamp(), t.heads \
-             FROM (SELECT t.*, t.ctid AS place, heads.heads FROM (SELECT h.*, count(*) OVER () AS heads FROM ",
-            $heads,
-            ") heads \
-             JOIN plimsoll.tasks t ON t.lane = heads.lane AND t.id = heads.id AND t.status = 1 \
-             ORDER BY heads.priority DESC, heads.runnable_at, heads.id \
-             LIMIT $3 FOR UPDATE OF t SKIP LOCKED) t \
-             JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-             ORDER BY t.priority DESC, t.runnable_at, t.id"
-        )
-    };
-}
+/// The next tasks of several lanes that nobody else is taking.
 pub(crate) static NEXT_OF_LANES: Sql = Sql {
-    text: free_heads!(heads!()),
+    text: sql_file!("claim/next_of_lanes"),
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
 };
+/// Likewise, from a floor on for each lane and priority.
 pub(crate) static NEXT_ABOVE_OF_LANES: Sql = Sql {
-    text: free_heads!(heads_above!()),
+    text: sql_file!("claim/next_above_of_lanes"),
     types: ABOVE,
 };
 const ABOVE: &[Type] = &[
@@ -114,19 +59,16 @@ const ABOVE: &[Type] = &[
 ];
 /// How many heads there are, up to as many as are looked at.
 pub(crate) static HEADS_OF_LANES: Sql = Sql {
-    text: concat!("SELECT count(*) FROM ", heads!()),
+    text: "SELECT count(*) FROM {heads_of_lanes}",
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8, Type::INT8],
 };
 pub(crate) static HEADS_ABOVE: Sql = Sql {
-    text: concat!("SELECT count(*) FROM ", heads_above!()),
+    text: "SELECT count(*) FROM {heads_above}",
     types: ABOVE,
 };
 /// When the next task is due, and whether there is something in the inbox.
 pub(crate) static NEXT_DUE: Sql = Sql {
-    text: "SELECT min(due.runnable_at), EXISTS (SELECT 1 FROM plimsoll.inbox WHERE ns = $2) \
-           FROM unnest($1) l(lane) CROSS JOIN LATERAL \
-           (SELECT runnable_at FROM plimsoll.tasks WHERE lane = l.lane AND status = 0 \
-            ORDER BY runnable_at LIMIT 1) due",
+    text: sql_file!("claim/next_due"),
     types: &[Type::INT8_ARRAY, Type::INT4],
 };
 

@@ -10,6 +10,7 @@ use crate::call::{Call, Sql, params};
 use crate::codec::{At, column};
 use crate::error::Answer;
 use crate::session::Session;
+use crate::statement::sql_file;
 
 /// What there is below a floor.
 #[derive(Clone, Debug)]
@@ -21,13 +22,9 @@ pub(crate) struct Below {
 }
 
 /// The moment of the first task of each priority that is before a floor and that nobody is taking, and when the look
-/// began and ended. Rows before the epoch cannot be read, and are left out.
+/// began and ended.
 pub(crate) static FIRST_BELOW: Sql = Sql {
-    text: "SELECT ARRAY(SELECT (SELECT runnable_at FROM plimsoll.tasks WHERE lane = $1 AND status = 1 \
-           AND priority = f.priority AND runnable_at < f.floor AND runnable_at >= 'epoch' \
-           ORDER BY runnable_at LIMIT 1 FOR UPDATE SKIP LOCKED) \
-           FROM unnest($2, $3) f(priority, floor) ORDER BY f.priority), \
-           statement_timestamp(), clock_timestamp()",
+    text: sql_file!("floors/first_below"),
     types: &[Type::INT8, Type::INT2_ARRAY, Type::TIMESTAMPTZ_ARRAY],
 };
 

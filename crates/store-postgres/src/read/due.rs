@@ -10,56 +10,31 @@ use super::task_at;
 use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, column, unsigned};
 use crate::error::{Answer, Fault};
-use crate::record_row::{record_columns, record_from};
+use crate::record_row::record_from;
 use crate::session::Session;
-use crate::task_row::{TASK_COLUMNS, live_columns};
+use crate::statement::sql_file;
+use crate::task_row::TASK_COLUMNS;
 
 const OVERDUE: &[Type] = &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8];
 
 /// Scheduled tasks that are due. Inputs of this and the next two: namespace, now, how many.
 pub(crate) static SCHEDULED: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!("''::bytea"),
-        ", t.id FROM (SELECT * FROM plimsoll.tasks WHERE ns = $1 AND status = 0 \
-         AND runnable_at <= $2 ORDER BY runnable_at LIMIT $3) t \
-         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY t.runnable_at"
-    ),
+    text: sql_file!("read/scheduled"),
     types: OVERDUE,
 };
 pub(crate) static EXPIRED: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!("''::bytea"),
-        ", t.id, t.fence FROM (SELECT * FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
-         AND until <= $2 ORDER BY until LIMIT $3) t \
-         LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id UNION ALL SELECT ",
-        live_columns!("''::bytea"),
-        ", t.id, t.fence FROM (SELECT * FROM plimsoll.held WHERE ns = $1 \
-         AND until <= $2 ORDER BY until LIMIT $3) t \
-         JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id ORDER BY 29 LIMIT $3"
-    ),
+    text: sql_file!("read/expired"),
     types: OVERDUE,
 };
 pub(crate) static RECORDS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        record_columns!(),
-        " FROM plimsoll.records r WHERE r.ns = $1 AND r.expires_at IS NOT NULL \
-         AND r.expires_at <= $2 ORDER BY r.expires_at LIMIT $3"
-    ),
+    text: "SELECT {record_columns} FROM plimsoll.records r \
+           WHERE r.ns = $1 AND r.expires_at IS NOT NULL AND r.expires_at <= $2 \
+           ORDER BY r.expires_at LIMIT $3",
     types: OVERDUE,
 };
 /// When the next of each kind is due.
 pub(crate) static NEXT: Sql = Sql {
-    text: "SELECT least(\
-           (SELECT runnable_at FROM plimsoll.tasks WHERE ns = $1 AND status = 0 \
-            AND runnable_at > $2 ORDER BY runnable_at LIMIT 1), \
-           (SELECT until FROM plimsoll.tasks WHERE ns = $1 AND status = 2 \
-            AND until > $2 ORDER BY until LIMIT 1), \
-           (SELECT until FROM plimsoll.held WHERE ns = $1 AND until > $2 ORDER BY until LIMIT 1), \
-           (SELECT expires_at FROM plimsoll.records WHERE ns = $1 AND expires_at IS NOT NULL \
-            AND expires_at > $2 ORDER BY expires_at LIMIT 1))",
+    text: sql_file!("read/next"),
     types: &[Type::INT4, Type::TIMESTAMPTZ],
 };
 

@@ -15,13 +15,11 @@ use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, Json, column, decode, signed, unsigned};
 use crate::error::{Answer, Fault};
 use crate::session::Session;
+use crate::statement::sql_file;
 
-/// Lines of a log. Those of a task that had this id before are not its own. Inputs: namespace,
-/// task, the line before, how many.
+/// Lines of a log.
 pub(crate) static LINES: Sql = Sql {
-    text: "SELECT seq, id, level, fence, at, stage, message, metadata, step FROM plimsoll.logs \
-           WHERE ns = $1 AND task = $2 AND seq > greatest($3, (SELECT upto FROM plimsoll.orphans \
-           WHERE ns = $1 AND task = $2)) ORDER BY seq LIMIT $4",
+    text: sql_file!("read/lines"),
     types: &[Type::INT4, Type::UUID, Type::INT8, Type::INT8],
 };
 pub(crate) static HORIZON: Sql = Sql {
@@ -33,13 +31,9 @@ pub(crate) static NEWEST: Sql = Sql {
     text: "SELECT position FROM plimsoll.changes WHERE ns = $1 ORDER BY position DESC LIMIT 1",
     types: &[Type::INT4],
 };
-/// Entries after a position, and up to where the history is gone, in one snapshot. Inputs:
-/// namespace, position, how many.
+/// Entries after a position, and up to where the history is gone.
 pub(crate) static ENTRIES: Sql = Sql {
-    text: "SELECT n.compacted, c.position, c.at, c.changes FROM plimsoll.namespaces n \
-           LEFT JOIN LATERAL (SELECT position, at, changes FROM plimsoll.changes \
-           WHERE ns = $1 AND position > $2 ORDER BY position LIMIT $3) c ON true \
-           WHERE n.ns = $1 ORDER BY c.position",
+    text: sql_file!("read/entries"),
     types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 

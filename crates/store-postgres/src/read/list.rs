@@ -7,131 +7,55 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::page::{Places, page};
-use super::{after, end_of, readable, states_of, task_at};
+use super::{after, end_of, readable, task_at};
 use crate::call::{Call, Sql, params};
 use crate::codec::{At, Id, column, lane_number, status_code};
 use crate::error::Answer;
 use crate::session::Session;
-use crate::task_row::{TASK_COLUMNS, done_columns, live_columns};
+use crate::statement::sql_file;
+use crate::task_row::TASK_COLUMNS;
 
 const BY_TEXT: &[Type] = &[Type::INT4, Type::TEXT, Type::UUID, Type::INT8];
 const BY_LANE: &[Type] = &[Type::INT4, Type::INT8, Type::UUID, Type::INT8, Type::INT2];
 
-/// Tasks of a group in id order. Inputs: namespace, group, the first id, how many.
+/// Tasks of a group in id order.
 pub(crate) static MEMBERS: Sql = Sql {
-    text: concat!(
-        states_of!(
-            "s AS (SELECT * FROM plimsoll.specs \
-             WHERE ns = $1 AND \"group\" = $2 AND id >= $3 ORDER BY id LIMIT $4), ",
-            "s",
-            "true",
-            ", s.id"
-        ),
-        " ORDER BY 1"
-    ),
+    text: sql_file!("read/members"),
     types: BY_TEXT,
 };
 /// Likewise, of an owner.
 pub(crate) static OWNED: Sql = Sql {
-    text: concat!(
-        states_of!(
-            "s AS (SELECT * FROM plimsoll.specs \
-             WHERE ns = $1 AND owner = $2 AND id >= $3 ORDER BY id LIMIT $4), ",
-            "s",
-            "true",
-            ", s.id"
-        ),
-        " ORDER BY 1"
-    ),
+    text: sql_file!("read/owned"),
     types: BY_TEXT,
 };
-/// Tasks of a lane that have not ended, in id order. Those of another status come without their
-/// spec. Inputs: namespace, lane, the first id, how many, status.
+/// Tasks of a lane that have not ended, in id order. Those of another status come without their spec.
 pub(crate) static WAITING: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        live_columns!(),
-        ", t.id FROM (SELECT * FROM plimsoll.tasks WHERE lane = $2 AND id >= $3 \
-         ORDER BY id LIMIT $4) t \
-         LEFT JOIN plimsoll.specs s ON t.status = $5 AND s.ns = $1 AND s.id = t.id ORDER BY t.id"
-    ),
+    text: sql_file!("read/waiting"),
     types: BY_LANE,
 };
-/// Likewise. Claimed tasks are few: the index of leases finds those that have a row, and claims the
-/// others, however many others wait.
+/// Likewise, of those that are claimed.
 pub(crate) static CLAIMED: Sql = Sql {
-    text: concat!(
-        "WITH rows AS MATERIALIZED (\
-         SELECT lane, id FROM plimsoll.tasks WHERE ns = $1 AND status = 2), \
-         held AS MATERIALIZED (SELECT * FROM plimsoll.taken WHERE ns = $1 AND id >= $3) \
-         (SELECT ",
-        live_columns!(),
-        ", t.id FROM (SELECT lane, id FROM rows WHERE lane = $2 AND id >= $3 \
-         ORDER BY id LIMIT $4) h JOIN plimsoll.tasks t ON t.lane = h.lane AND t.id = h.id \
-         LEFT JOIN plimsoll.specs s ON t.status = $5 AND s.ns = $1 AND s.id = t.id \
-         ORDER BY t.id LIMIT $4) UNION ALL SELECT ",
-        live_columns!(),
-        ", t.id FROM (SELECT h.* FROM (SELECT * FROM held ORDER BY id) h CROSS JOIN LATERAL (\
-         SELECT FROM plimsoll.specs s WHERE s.ns = $1 AND s.id = h.id AND s.lane = $2 \
-         AND NOT EXISTS (SELECT FROM plimsoll.tasks o WHERE o.lane = $2 AND o.id = h.id) \
-         AND NOT EXISTS (SELECT FROM plimsoll.tasks_done o WHERE o.lane = $2 AND o.id = h.id) \
-         OFFSET 0) s ORDER BY h.id LIMIT $4) t JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-         ORDER BY 38 LIMIT $4"
-    ),
+    text: sql_file!("read/claimed"),
     types: BY_LANE,
 };
 /// Likewise, of those that have ended.
 pub(crate) static ENDED: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        done_columns!(),
-        ", d.id FROM (SELECT * FROM plimsoll.tasks_done WHERE lane = $2 AND id >= $3 \
-         ORDER BY id LIMIT $4) d \
-         LEFT JOIN plimsoll.specs s ON d.status = $5 AND s.ns = $1 AND s.id = d.id ORDER BY d.id"
-    ),
+    text: sql_file!("read/ended"),
     types: BY_LANE,
 };
 /// Likewise, of those that have not ended well, which have an index of their own.
 pub(crate) static ENDED_BADLY: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        done_columns!(),
-        ", d.id FROM (SELECT * FROM plimsoll.tasks_done \
-         WHERE lane = $2 AND status = $5 AND status > 3 AND id >= $3 ORDER BY id LIMIT $4) d \
-         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id ORDER BY d.id"
-    ),
+    text: sql_file!("read/ended_badly"),
     types: BY_LANE,
 };
-/// Tasks that keys were last given to, in key order. Inputs: namespace, the first key, the first
-/// one that is too far, how many.
+/// Tasks that keys were last given to, in key order.
 pub(crate) static KEYS: Sql = Sql {
-    text: concat!(
-        states_of!(
-            "s AS (SELECT k.key AS place, s.* FROM (SELECT key, task FROM plimsoll.keys \
-             WHERE ns = $1 AND key >= $2 AND key < $3 ORDER BY key LIMIT $4) k \
-             LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = k.task), ",
-            "s",
-            "true",
-            ", s.place"
-        ),
-        " ORDER BY 38"
-    ),
+    text: sql_file!("read/keys"),
     types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
 };
-/// Finished tasks by when retention began to count for them. Inputs: namespace, status, the
-/// youngest moment, the place of the last one: its moment, lane and id; how many.
+/// Finished tasks by when retention began to count for them.
 pub(crate) static KEPT: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        done_columns!(),
-        ", d.since, d.lane, d.id FROM (\
-         SELECT *, coalesce(removable_from, finished_at) AS since FROM plimsoll.tasks_done \
-         WHERE ns = $1 AND status = $2 AND coalesce(removable_from, finished_at) <= $3 \
-         AND (coalesce(removable_from, finished_at), lane, id) > ($4, $5, $6) \
-         ORDER BY coalesce(removable_from, finished_at) FETCH FIRST ($7) ROWS WITH TIES) d \
-         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = d.id \
-         ORDER BY d.since, d.lane, d.id LIMIT $7"
-    ),
+    text: sql_file!("read/kept"),
     types: &[
         Type::INT4,
         Type::INT2,

@@ -21,87 +21,30 @@ use crate::call::{Call, Sql, params};
 use crate::codec::{Id, column, lane_number, status_from, unsigned};
 use crate::error::{Answer, Fault};
 use crate::load::group_from;
-use crate::record_row::{record_columns, record_from};
+use crate::record_row::record_from;
 use crate::session::Session;
-use crate::task_row::{done_columns, live_columns, task_from};
+use crate::statement::sql_file;
+use crate::task_row::task_from;
 
 pub(crate) use due::due;
 pub(crate) use history::{HORIZON, changes, logs};
 pub(crate) use list::list;
 pub(crate) use scan::{after, end_of, scan};
 
-/// Tasks with their states, of `s`, which are rows of `specs`; `$with` are tables that it needs. A
-/// task that moves is in one place in each snapshot. One that is nowhere comes without a state.
-macro_rules! states_of {
-    ($with:literal, $specs:literal, $which:literal) => {
-        $crate::read::states_of!($with, $specs, $which, "")
-    };
-    ($with:literal, $specs:literal, $which:literal, $more:literal) => {
-        concat!(
-            "WITH ",
-            $with,
-            "rowless AS MATERIALIZED (SELECT s.* FROM ",
-            $specs,
-            " s WHERE ",
-            $which,
-            " AND NOT EXISTS (SELECT FROM plimsoll.tasks t WHERE t.lane = s.lane AND t.id = s.id) \
-              AND NOT EXISTS (SELECT FROM plimsoll.tasks_done d WHERE d.lane = s.lane AND d.id = s.id)) \
-              SELECT ",
-            live_columns!(),
-            $more,
-            " FROM ",
-            $specs,
-            " s JOIN plimsoll.tasks t ON t.lane = s.lane AND t.id = s.id WHERE ",
-            $which,
-            " UNION ALL SELECT ",
-            done_columns!(),
-            $more,
-            " FROM ",
-            $specs,
-            " s JOIN plimsoll.tasks_done d ON d.lane = s.lane AND d.id = s.id WHERE ",
-            $which,
-            " UNION ALL SELECT ",
-            live_columns!(),
-            $more,
-            " FROM rowless s LEFT JOIN plimsoll.taken_of($1, ARRAY(SELECT id FROM rowless)) t ON t.id = s.id"
-        )
-    };
-}
-pub(crate) use states_of;
-
 pub(crate) static GET: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        record_columns!(),
-        " FROM plimsoll.records r WHERE r.ns = $1 AND r.key = ANY($2)"
-    ),
+    text: "SELECT {record_columns} FROM plimsoll.records r WHERE r.ns = $1 AND r.key = ANY($2)",
     types: &[Type::INT4, Type::TEXT_ARRAY],
 };
 pub(crate) static TASKS: Sql = Sql {
-    text: states_of!("", "plimsoll.specs", "s.ns = $1 AND s.id = ANY($2)"),
+    text: sql_file!("read/tasks"),
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
 pub(crate) static BY_KEY: Sql = Sql {
-    text: states_of!(
-        "",
-        "plimsoll.specs",
-        "s.ns = $1 AND s.id = (SELECT task FROM plimsoll.keys WHERE ns = $1 AND key = $2)"
-    ),
+    text: sql_file!("read/by_key"),
     types: &[Type::INT4, Type::TEXT],
 };
 pub(crate) static PEEK: Sql = Sql {
-    text: concat!(
-        "WITH ready AS (\
-         SELECT t.lane, t.id FROM unnest($2) l(lane) CROSS JOIN LATERAL (\
-         SELECT t.lane, t.id, t.priority, t.runnable_at FROM plimsoll.tasks t \
-         WHERE t.lane = l.lane AND t.status = 1 \
-         ORDER BY t.priority DESC, t.runnable_at, t.id LIMIT $3) t \
-         ORDER BY t.priority DESC, t.runnable_at, t.id LIMIT $3) SELECT ",
-        live_columns!(),
-        " FROM ready JOIN plimsoll.tasks t ON t.lane = ready.lane AND t.id = ready.id \
-         LEFT JOIN plimsoll.specs s ON s.ns = $1 AND s.id = t.id \
-         ORDER BY t.priority DESC, t.runnable_at, t.id"
-    ),
+    text: sql_file!("read/peek"),
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8],
 };
 pub(crate) static COUNTS: Sql = Sql {

@@ -1,0 +1,26 @@
+-- Purpose: claimed tasks whose leases are over: those that have a row, and those that claims hold.
+-- Inputs: $1 the namespace, $2 now, $3 how many.
+-- Results: the columns of a task without its payload, then its id and fence; by when the lease ended.
+-- Locking: none.
+-- {payload} = ''::bytea
+SELECT {live_columns}, t.id, t.fence
+FROM (
+    SELECT *
+    FROM plimsoll.tasks
+    WHERE ns = $1 AND status = 2 AND until <= $2
+    ORDER BY until
+    LIMIT $3
+) t
+LEFT JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id
+UNION ALL
+SELECT {live_columns}, t.id, t.fence
+FROM (
+    SELECT *
+    FROM plimsoll.held
+    WHERE ns = $1 AND until <= $2
+    ORDER BY until
+    LIMIT $3
+) t
+JOIN plimsoll.specs s ON s.ns = t.ns AND s.id = t.id
+ORDER BY 29
+LIMIT $3
