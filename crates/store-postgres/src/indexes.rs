@@ -23,6 +23,7 @@ use crate::codec::column;
 use crate::error::{Answer, Fault};
 use crate::read::{after, end_of};
 use crate::session::Session;
+use crate::statement::sql_file;
 
 /// How many entries of dropped indexes go in one transaction.
 const ENTRIES_REMOVED_MAX: i64 = 10_000;
@@ -71,7 +72,7 @@ static FIND: Sql = Sql {
 };
 /// The next records.
 pub(crate) static STEP: Sql = Sql {
-    text: include_str!("../sql/indexes/step.sql"),
+    text: sql_file!("indexes/step"),
     types: &[
         Type::INT4,
         Type::TEXT,
@@ -87,12 +88,12 @@ static FILLED: Sql = Sql {
 };
 /// Entries that are new.
 pub(crate) static ADD: Sql = Sql {
-    text: include_str!("../sql/indexes/add.sql"),
+    text: sql_file!("indexes/add"),
     types: CARRYING,
 };
 /// Entries whose records were written and have the same value as before.
 pub(crate) static KEEP: Sql = Sql {
-    text: include_str!("../sql/indexes/keep.sql"),
+    text: sql_file!("indexes/keep"),
     types: CARRYING,
 };
 pub(crate) static REMOVE: Sql = Sql {
@@ -109,7 +110,7 @@ static DROP: Sql = Sql {
 };
 /// Removes entries of dropped indexes.
 pub(crate) static REMOVE_DROPPED: Sql = Sql {
-    text: include_str!("../sql/indexes/remove_dropped.sql"),
+    text: sql_file!("indexes/remove_dropped"),
     types: &[Type::INT4, Type::INT8],
 };
 pub(crate) static FORGET_DROPPED: Sql = Sql {

@@ -8,14 +8,9 @@ use crate::codec::{At, Json, column, fields_from_json, unsigned};
 use crate::error::{Answer, Fault};
 
 /// The columns that [`record_from`] reads.
-macro_rules! record_columns {
-    () => {
-        "r.key, r.fields, r.revision, r.modified_at, r.expires_at"
-    };
-}
-pub(crate) use record_columns;
+pub(crate) const RECORD_COLUMNS: &str = "r.key, r.fields, r.revision, r.modified_at, r.expires_at";
 
-/// The record in the columns of `record_columns`, which begin at `first`.
+/// The record in [`RECORD_COLUMNS`], which begin at `first`.
 pub(crate) fn record_from(row: &Row, first: usize) -> Answer<Record> {
     let key: &str = column(row, first)?;
     let what = format!("record {key}");

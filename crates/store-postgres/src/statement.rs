@@ -7,7 +7,7 @@
 //!
 //! It is worked out once for each connection, when a statement is sent for the first time.
 
-use crate::record_row::record_columns;
+use crate::record_row::RECORD_COLUMNS;
 
 /// The text of a file below `sql/`.
 macro_rules! sql_file {
@@ -24,7 +24,7 @@ const PIECES: &[(&str, &str)] = &[
     ("done_columns", sql_file!("task_row/done_columns")),
     ("payload", "s.payload"),
     ("result", "d.result"),
-    ("record_columns", record_columns!()),
+    ("record_columns", RECORD_COLUMNS),
     ("states_of", sql_file!("read/states_of")),
     ("free_heads", sql_file!("claim/free_heads")),
     ("heads_of_lanes", sql_file!("claim/heads_of_lanes")),

@@ -11,21 +11,18 @@ use super::page::{Places, page};
 use crate::call::{Call, Sql, params};
 use crate::codec::column;
 use crate::error::{Answer, Fault};
-use crate::record_row::{record_columns, record_from};
+use crate::record_row::record_from;
 use crate::session::Session;
+use crate::statement::sql_file;
 
 pub(crate) static RECORDS: Sql = Sql {
-    text: concat!(
-        "SELECT ",
-        record_columns!(),
-        " FROM plimsoll.records r WHERE r.ns = $1 AND r.key >= $2 AND r.key < $3 \
-         ORDER BY r.key LIMIT $4"
-    ),
+    text: "SELECT {record_columns} FROM plimsoll.records r \
+           WHERE r.ns = $1 AND r.key >= $2 AND r.key < $3 ORDER BY r.key LIMIT $4",
     types: &[Type::INT4, Type::TEXT, Type::TEXT, Type::INT8],
 };
 /// Records in the order of a declared index.
 pub(crate) static RANGE: Sql = Sql {
-    text: include_str!("../../sql/read/range.sql"),
+    text: sql_file!("read/range"),
     types: &[
         Type::INT4,
         Type::TEXT,
