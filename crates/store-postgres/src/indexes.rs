@@ -56,17 +56,17 @@ static EXCLUDE: Sql = Sql {
     types: &[Type::INT4],
 };
 pub(crate) static KNOWN: Sql = Sql {
-    text: "SELECT idx, prefix, field, filled FROM plimsoll.indexes \
+    text: "SELECT idx, prefix, field, filled_upto FROM plimsoll.indexes \
            WHERE ns = $1 AND prefix IS NOT NULL ORDER BY prefix, field",
     types: &[Type::INT4],
 };
 static INSERT: Sql = Sql {
-    text: "INSERT INTO plimsoll.indexes (ns, prefix, field, filled) VALUES ($1, $2, $3, '')",
+    text: "INSERT INTO plimsoll.indexes (ns, prefix, field, filled_upto) VALUES ($1, $2, $3, '')",
     types: INDEX,
 };
 /// One step at a time: each goes on where the one before ended.
 static FIND: Sql = Sql {
-    text: "SELECT idx, filled FROM plimsoll.indexes \
+    text: "SELECT idx, filled_upto FROM plimsoll.indexes \
            WHERE ns = $1 AND prefix = $2 AND field = $3 FOR UPDATE",
     types: INDEX,
 };
@@ -83,7 +83,7 @@ pub(crate) static STEP: Sql = Sql {
     ],
 };
 static FILLED: Sql = Sql {
-    text: "UPDATE plimsoll.indexes SET filled = $2 WHERE idx = $1",
+    text: "UPDATE plimsoll.indexes SET filled_upto = $2 WHERE idx = $1",
     types: &[Type::INT4, Type::TEXT],
 };
 /// Entries that are new.

@@ -5,7 +5,7 @@
 -- Results: whether all records are in; value; the columns of a record. Nothing if there is no such index, and one row
 -- without a value if it has nothing there. Locking: none.
 SELECT
-    i.filled IS NULL, e.value, e.key,
+    i.filled_upto IS NULL, e.value, e.key,
     coalesce(e.fields, r.fields),
     coalesce(e.revision, r.revision),
     coalesce(e.modified_at, r.modified_at),
@@ -14,7 +14,7 @@ FROM plimsoll.indexes i
 LEFT JOIN LATERAL (
     SELECT *
     FROM plimsoll.index_entries e
-    WHERE e.idx = i.idx AND i.filled IS NULL AND (e.value, e.key) > ($4, $5) AND e.value <= $6
+    WHERE e.idx = i.idx AND i.filled_upto IS NULL AND (e.value, e.key) > ($4, $5) AND e.value <= $6
     ORDER BY e.value, e.key
     LIMIT $7
 ) e ON true

@@ -1,11 +1,15 @@
 //! Migrations: as a program, as SQL, at once, and of others.
 
-use std::io::Write;
+use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use futures::future::join_all;
-use plimsoll_core::{Error, Namespace, Store};
+use plimsoll_core::error::{Applied, Unavailable};
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Put, Write};
+use plimsoll_core::{Error, Key, Namespace, Store, StoreExt};
 use plimsoll_store_postgres::{Postgres, SCHEMA_VERSION, migrate, migration_sql};
+use tokio_postgres::error::SqlState;
 
 use crate::server::{Place, url};
 
@@ -187,4 +191,40 @@ async fn namespaces_of_two_schemas_have_nothing_in_common() {
     );
     one.drop().await;
     two.drop().await;
+}
+
+/// Entries of indexes carry records since version 6. A program that began before would leave them as they were, if it
+/// could still write a record: it asks for a column by the name that it had. So would this one, after another such
+/// migration.
+#[tokio::test]
+async fn a_program_that_knows_less_than_the_schema_writes_no_record() {
+    let place = Place::new("test_outrun").await;
+    let refused = place.sql.query("SELECT filled FROM indexes", &[]).await;
+    let code = refused.unwrap_err().code().cloned();
+    assert_eq!(code, Some(SqlState::UNDEFINED_COLUMN));
+
+    let store = place.store().await;
+    let put = |value: &str| {
+        let fields = fields([("state", value)]).unwrap();
+        Write::Put(Put::new(Key::new("a").unwrap(), fields))
+    };
+    store.write(put("one")).await.unwrap();
+    let states = async || {
+        place
+            .column("SELECT fields ->> 'state' FROM records WHERE key = 'a'")
+            .await
+    };
+    let rename = "ALTER TABLE indexes RENAME COLUMN";
+    place.run(&format!("{rename} filled_upto TO later")).await;
+    let refused = store.write(put("two")).await.unwrap_err();
+    let Error::Unavailable(Unavailable { applied, cause }) = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(*applied, Applied::No);
+    assert!(cause.contains("replace it by a newer one"), "{cause}");
+    assert_eq!(states().await, ["one"]);
+    place.run(&format!("{rename} later TO filled_upto")).await;
+    store.write(put("three")).await.unwrap();
+    assert_eq!(states().await, ["three"]);
+    place.drop().await;
 }
