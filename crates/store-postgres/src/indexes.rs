@@ -355,8 +355,9 @@ pub(crate) async fn drop(session: &mut Session, ns: i32, index: &Index) -> Answe
     ];
     let found = session.run(&calls).await?;
     let existed = !found[2].is_empty();
-    if existed {
-        remove_dropped(session, ns).await?;
+    // It has happened. What cannot be cleared away now goes with retention.
+    if existed && let Err(fault) = remove_dropped(session, ns).await {
+        tracing::debug!(?fault, "entries of a dropped index are left for later");
     }
     Ok(Dropped { existed })
 }

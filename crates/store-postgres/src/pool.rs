@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Config;
 use crate::error::{Answer, Fault};
+use crate::schema;
 use crate::session::Session;
 use crate::tls::Tls;
 
@@ -93,7 +94,11 @@ impl Pool {
         };
         let session = match idle {
             Some(session) => session,
-            None => Session::connect(&self.shared.config).await?,
+            None => {
+                let mut session = Session::connect(&self.shared.config).await?;
+                schema::known(&mut session, &self.shared.config).await?;
+                session
+            }
         };
         Ok(Pooled {
             session: Some(session),

@@ -1,5 +1,8 @@
 //! Migrations: what the database needs, and whether it has it.
 
+use std::time::Duration;
+
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::{Applied, Problem, Unavailable};
 use plimsoll_core::{Error, Invalid, Result};
 use tokio_postgres::types::Type;
@@ -7,7 +10,7 @@ use tokio_postgres::types::Type;
 use crate::call::{Call, Sql, params, quoted, with_schema};
 use crate::codec::column;
 use crate::config::Config;
-use crate::error::Answer;
+use crate::error::{Answer, Fault};
 use crate::server::Server;
 use crate::session::Session;
 
@@ -23,6 +26,12 @@ const MIGRATIONS: [&str; 6] = [
 
 /// The version of the schema that this program works with.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// How long a migration waits for a table that others use, in milliseconds, how often it tries, and how long the others
+/// have in between.
+const LOCK_MS: u64 = 1_000;
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// PostgreSQL cuts longer names.
 const NAME_BYTES_MAX: usize = 63;
@@ -49,6 +58,8 @@ pub fn migration_sql(schema: &str) -> String {
          SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;\n\
          -- Whoever comes first migrates; the others wait here and find it done.\n\
          SELECT pg_advisory_xact_lock(hashtext('plimsoll migration'));\n\
+         -- Who waits for a table keeps all others waiting that come after it.\n\
+         SET LOCAL lock_timeout = '{LOCK_MS}ms';\n\
          CREATE SCHEMA IF NOT EXISTS {};\n\
          CREATE TABLE IF NOT EXISTS plimsoll.migrations (\n    \
              version integer PRIMARY KEY,\n    \
@@ -106,10 +117,37 @@ pub async fn migrate(config: &Config) -> Result<u32> {
         return Err(too_new(config, before));
     }
     if before < SCHEMA_VERSION {
-        let done = session.execute(&migration_sql(&config.schema)).await;
+        let done = run_patiently(&mut session, config).await;
         done.map_err(|fault| fault.into_error(Applied::No))?;
     }
     Ok(before)
+}
+
+/// Runs the migrations, again after a pause if others use a table that is to be altered.
+async fn run_patiently(session: &mut Session, config: &Config) -> Answer<()> {
+    let (script, clock) = (migration_sql(&config.schema), SystemClock::new());
+    for tries in 1..=TRIES {
+        match session.execute(&script).await {
+            Err(fault @ (Fault::Busy | Fault::Moved)) => {
+                tracing::info!(
+                    ?fault,
+                    tries,
+                    "others use the tables that are to be migrated"
+                );
+                session.execute("ROLLBACK").await?;
+            }
+            done => return done,
+        }
+        if tries < TRIES {
+            clock.sleep(PAUSE).await;
+        }
+    }
+    Err(Fault::Unreachable(format!(
+        "tables of the schema {} were in use by other transactions whenever a migration tried to alter them, \
+         {TRIES} times: nothing was changed. Look for one that is left open in pg_stat_activity, or for a backup, \
+         and migrate when it has ended",
+        config.schema
+    )))
 }
 
 /// A name that can be written everywhere, also inside the texts of functions.
@@ -142,6 +180,15 @@ pub(crate) async fn check(config: &Config) -> Result<Server> {
     }
 }
 
+/// Refuses a schema that was migrated by a newer program since this one has opened it.
+pub(crate) async fn known(session: &mut Session, config: &Config) -> Answer<()> {
+    let found = newest(session).await?;
+    match found > SCHEMA_VERSION {
+        true => Err(too_new(config, found).into()),
+        false => Ok(()),
+    }
+}
+
 async fn connect(config: &Config) -> Result<Session> {
     (Session::connect(config).await).map_err(|fault| fault.into_error(Applied::No))
 }
@@ -155,9 +202,12 @@ pub(crate) async fn version(session: &mut Session, config: &Config) -> Answer<u3
     if !exists {
         return Ok(0);
     }
+    newest(session).await
+}
+
+async fn newest(session: &mut Session) -> Answer<u32> {
     let found = session.run(&[(&VERSION).into()]).await?;
-    let version: i32 = column(&found[0][0], 0)?;
-    Ok(version.unsigned_abs())
+    Ok(column::<i32>(&found[0][0], 0)?.unsigned_abs())
 }
 
 fn too_new(config: &Config, found: u32) -> Error {

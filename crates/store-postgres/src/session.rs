@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::call::{Call, ROLLBACK, Sql, params, quoted, with_schema};
+use crate::call::{BEGIN, COMMIT, Call, ROLLBACK, Sql, params, quoted, with_schema};
 use crate::codec::{column, unsigned};
 use crate::config::Config;
 use crate::connect::{connect, unreachable};
@@ -146,7 +146,9 @@ impl Session {
             revisions: None,
         };
         if !session.prepare {
-            session.write(&[(&SET).into()]);
+            for sql in [&SET, &BEGIN, &COMMIT] {
+                session.write(&[sql.into()]);
+            }
         }
         Ok(session)
     }
@@ -319,10 +321,17 @@ impl Session {
     }
 
     async fn run_together(&self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        // With a pooler, each transaction may have another connection, and brings its settings.
+        // With a pooler, each transaction may have another connection, and brings its settings. So whatever is sent
+        // is part of one.
         let set = (!self.prepare).then(|| self.set_local());
         let set = set.as_ref().map(std::slice::from_ref);
+        let alone = !self.prepare && !self.open;
+        let (begin, commit): ([Call; 1], [Call; 1]) = ([(&BEGIN).into()], [(&COMMIT).into()]);
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
+        if let Some(set) = set.filter(|_| alone) {
+            sent.extend([self.send(&begin).boxed(), self.send(set).boxed()]);
+            asked.extend([None, None]);
+        }
         for message in messages(calls, self.prepare) {
             sent.push(self.send(&calls[message.sent.clone()]).boxed());
             let begins = calls[message.calls.clone()].iter().any(Call::begins);
@@ -331,6 +340,10 @@ impl Session {
                 sent.push(self.send(set).boxed());
                 asked.push(None);
             }
+        }
+        if alone {
+            sent.push(self.send(&commit).boxed());
+            asked.push(None);
         }
         let (mut answers, mut committed) = (Vec::new(), false);
         answers.resize_with(calls.len(), Vec::new);
@@ -509,7 +522,6 @@ pub(crate) fn with_source(error: &tokio_postgres::Error) -> String {
 #[allow(clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::call::{BEGIN, COMMIT};
 
     static WRITE: Sql = Sql {
         text: "CREATE TABLE written ()",
@@ -547,6 +559,29 @@ mod tests {
         assert_eq!(after, (true, true));
         let before = committed(&[&BEGIN, &WRITE, &FAIL, &COMMIT]).await;
         assert_eq!(before, (false, false));
+    }
+
+    /// Behind a pooler, also what is not part of a transaction has our settings, and leaves none of them.
+    #[tokio::test]
+    async fn without_prepared_statements_a_read_brings_its_settings() {
+        static SETTINGS: Sql = Sql {
+            text: "SELECT current_setting('enable_seqscan'), current_setting('statement_timeout')",
+            types: &[],
+        };
+        let config = Config {
+            prepare: false,
+            ..Config::of_tests()
+        };
+        let mut session = Session::connect(&config).await.expect("a session");
+        let has = |row: &Row| (row.get::<_, String>(0), row.get::<_, String>(1));
+        let calls = [(&SETTINGS).into(), (&SETTINGS).into()];
+        for answer in session.run(&calls).await.expect("settings") {
+            assert_eq!(has(&answer[0]), ("off".into(), "27s".into()));
+        }
+        let failed = session.run(&[(&SETTINGS).into(), (&FAIL).into()]).await;
+        assert!(failed.is_err() && session.is_usable());
+        let left = session.client.query_one(SETTINGS.text, &[]).await;
+        assert_eq!(has(&left.expect("settings")), ("on".into(), "0".into()));
     }
 
     /// Whoever has the session next is not within a transaction that has failed.

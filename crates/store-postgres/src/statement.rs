@@ -172,13 +172,15 @@ mod tests {
             .collect();
         let all: Vec<String> = texts.iter().chain(&cases).cloned().collect();
         let uses = |text: &String, name: &str| bare(text).contains(&format!("{{{name}}}"));
-        let own = all
-            .iter()
-            .flat_map(|text| text.lines().filter_map(definition));
-        let names = PIECES.iter().copied().chain(own);
-        let names: BTreeSet<_> = names.map(|(name, _)| name).collect();
-        for name in names {
+        for (name, _) in PIECES {
             assert!(all.iter().any(|text| uses(text, name)), "{{{name}}}");
+        }
+        for text in &all {
+            for (name, piece) in text.lines().filter_map(definition) {
+                let line = format!("-- {{{name}}} = {piece}");
+                let without = text.replace(line.trim_end(), "--");
+                assert_ne!(sent(text), sent(&without), "{{{name}}} of {text}");
+            }
         }
     }
 }

@@ -54,9 +54,13 @@ static NOW: Sql = Sql {
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 
 /// Does something that may be done again with a connection of a pool. One that broke while nobody
-/// used it is noticed only now: then another one is tried.
+/// used it is noticed only now: then another one is tried. What fails has changed nothing, unless another explanation is
+/// given.
 macro_rules! retrying {
-    ($pool:expr, $session:ident => $step:expr) => {{
+    ($pool:expr, $session:ident => $step:expr) => {
+        retrying!($pool, $session => $step, untouched)
+    };
+    ($pool:expr, $session:ident => $step:expr, $failed:expr) => {{
         let mut tries = 0;
         loop {
             let mut pooled = $pool.session().await.map_err(untouched)?;
@@ -64,7 +68,7 @@ macro_rules! retrying {
             match $step.await {
                 Err(fault) if fault.breaks_connection() && tries < RECONNECTS => tries += 1,
                 Err(fault) if fault.is_stale() && tries < RECONNECTS => tries += 1,
-                answer => break answer.map_err(untouched),
+                answer => break answer.map_err($failed),
             }
         }
     }};
@@ -76,6 +80,12 @@ const RECONNECTS: usize = 8;
 /// An error of a call that has not changed anything.
 fn untouched(fault: Fault) -> Error {
     fault.into_error(Applied::No)
+}
+
+/// An error of a call that may have changed something before its connection was lost.
+fn perhaps(fault: Fault) -> Error {
+    let lost = fault.breaks_connection() || matches!(fault, Fault::Unreachable(_));
+    fault.into_error(if lost { Applied::Unknown } else { Applied::No })
 }
 
 /// Whether a call that failed like this has certainly not changed anything.
@@ -493,12 +503,12 @@ impl Store for PostgresStore {
 
     async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
         self.check(&declare)?;
-        retrying!(self.database.writers, session => indexes::declare(session, self.ns, &declare))
+        retrying!(self.database.writers, session => indexes::declare(session, self.ns, &declare), perhaps)
     }
 
     async fn drop_index(&self, drop: DropIndex) -> Result<Dropped> {
         self.check_open()?;
-        retrying!(self.database.writers, session => indexes::drop(session, self.ns, &drop.index))
+        retrying!(self.database.writers, session => indexes::drop(session, self.ns, &drop.index), perhaps)
     }
 
     async fn indexes(&self) -> Result<Vec<Declared>> {

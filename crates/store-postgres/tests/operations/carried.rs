@@ -1,8 +1,10 @@
 //! Entries of declared indexes carry small records. That they are as these are, whatever is written, is a matter of
 //! the conformance suite.
 
+use std::time::Duration;
+
 use plimsoll_core::record::{Index, Record, fields};
-use plimsoll_core::store::{Merge, Put, Range, Scan, Write};
+use plimsoll_core::store::{Compact, DropIndex, Merge, Put, Range, Scan, Write};
 use plimsoll_core::{Error, Key, Name, Prefix, Store, StoreExt};
 use plimsoll_store_postgres::PostgresStore;
 use plimsoll_store_postgres::tokio_postgres::Client;
@@ -86,4 +88,35 @@ async fn an_entry_that_carries_nothing_carries_its_record_once_that_is_written()
     let spoil = "UPDATE plimsoll.records SET fields = '[]' WHERE ns = :ours AND key = $2";
     tamper(&server, &stranger, spoil, "a.small").await;
     assert_eq!(range(&store).await.expect("carried"), written);
+}
+
+/// What cannot be cleared away at once, for somebody has it locked, goes later.
+#[tokio::test]
+async fn an_index_is_dropped_although_its_entries_cannot_go_yet() {
+    let mut server = Server::new("dropped index").await;
+    server.config.lock_timeout = Duration::from_millis(50);
+    let (store, stranger) = (indexed(&server).await, server.stranger().await);
+    put(&store, "a.small", 100).await;
+    let index = store.indexes().await.expect("indexes").remove(0).index;
+    let entries = "SELECT e.idx FROM plimsoll.index_entries e JOIN plimsoll.indexes i USING (idx) \
+        JOIN plimsoll.namespaces n USING (ns) WHERE n.name = $1";
+    let entries = entries.replace("plimsoll.", &format!("{}.", server.config.schema));
+    let namespace = server.namespace.as_str();
+    stranger.batch_execute("BEGIN").await.expect("begun");
+    let lock = format!("{entries} FOR UPDATE OF e");
+    let locked = stranger.query(&lock, &[&namespace]).await;
+    assert_eq!(locked.expect("locked").len(), 1);
+    let dropped = store.drop_index(DropIndex { index }).await;
+    assert!(dropped.expect("dropped").existed);
+    assert_eq!(store.indexes().await.expect("indexes"), []);
+    stranger.batch_execute("COMMIT").await.expect("let go");
+    let left = stranger.query(&entries, &[&namespace]).await;
+    assert_eq!(left.expect("entries").len(), 1);
+    let compact = Compact {
+        limit: 100,
+        ..Compact::default()
+    };
+    store.compact(compact).await.expect("compacted");
+    let left = stranger.query(&entries, &[&namespace]).await;
+    assert_eq!(left.expect("entries").len(), 0);
 }

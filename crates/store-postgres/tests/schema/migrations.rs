@@ -2,16 +2,18 @@
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use futures::future::join_all;
+use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Put, Write};
+use plimsoll_core::store::{Get, Put, Write};
 use plimsoll_core::{Error, Key, Namespace, Store, StoreExt};
 use plimsoll_store_postgres::{Postgres, SCHEMA_VERSION, migrate, migration_sql};
 use tokio_postgres::error::SqlState;
 
-use crate::server::{Place, url};
+use crate::server::{Place, connect, url};
 
 /// Begins to run a script as people do.
 fn psql(script: &str) -> std::process::Child {
@@ -205,7 +207,7 @@ async fn a_program_that_knows_less_than_the_schema_writes_no_record() {
 
     let store = place.store().await;
     let put = |value: &str| {
-        let fields = fields([("state", value)]).unwrap();
+        let fields = fields([("state", value.to_owned())]).unwrap();
         Write::Put(Put::new(Key::new("a").unwrap(), fields))
     };
     store.write(put("one")).await.unwrap();
@@ -226,5 +228,93 @@ async fn a_program_that_knows_less_than_the_schema_writes_no_record() {
     place.run(&format!("{rename} later TO filled_upto")).await;
     store.write(put("three")).await.unwrap();
     assert_eq!(states().await, ["three"]);
+    place.drop().await;
+}
+
+/// Brings a schema up to the version before the newest one, as an older program left it.
+async fn as_before(schema: &str) -> Place {
+    let place = Place::empty(schema).await;
+    let script = migration_sql(schema);
+    let (last, _) = script.match_indices("DO $migration$").last().unwrap();
+    finished(psql(&format!("{}COMMIT;", &script[..last])));
+    place
+}
+
+/// Whoever writes records has read which indexes there are, and then writes their entries.
+#[tokio::test]
+async fn a_migration_lets_those_who_are_writing_go_on() {
+    let place = as_before("test_writing").await;
+    place.run("BEGIN; SELECT filled FROM indexes").await;
+    let migrating = migrate(&place.config);
+    let writing = async {
+        is_altered(&place).await;
+        place
+            .run("INSERT INTO index_entries VALUES (1, 1, 'a'); COMMIT")
+            .await;
+    };
+    let (migrated, ()) = tokio::join!(migrating, writing);
+    assert_eq!(migrated.unwrap(), SCHEMA_VERSION - 1);
+    place.drop().await;
+}
+
+/// What others have open for long, as a backup, is waited for in steps: who comes after the migration does not wait for
+/// the backup.
+#[tokio::test]
+async fn a_migration_steps_back_from_tables_that_others_use() {
+    let place = as_before("test_used").await;
+    place.run("BEGIN; SELECT FROM indexes").await;
+    let migrating = async { migrate(&place.config).await.unwrap() };
+    let others = async {
+        let other = connect(&place.config).await;
+        let schema = place.quoted();
+        is_altered(&place).await;
+        // It does wait, behind the migration, and not for longer than that tries.
+        let look = format!("SET lock_timeout = '10s'; SELECT FROM {schema}.indexes");
+        other.batch_execute(&look).await.unwrap();
+        place.run("COMMIT").await;
+    };
+    let (before, ()) = tokio::join!(migrating, others);
+    assert_eq!(before, SCHEMA_VERSION - 1);
+    assert_eq!(migrate(&place.config).await.unwrap(), SCHEMA_VERSION);
+    place.drop().await;
+}
+
+/// Until somebody waits for the table of indexes, to alter it.
+async fn is_altered(place: &Place) {
+    let other = connect(&place.config).await;
+    let table = format!("{}.indexes", place.quoted());
+    let waiting = "SELECT count(*) FROM pg_locks \
+        WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass($1)";
+    let clock = SystemClock::new();
+    loop {
+        let found = other.query_one(waiting, &[&table]).await;
+        if found.unwrap().get::<_, i64>(0) > 0 {
+            return;
+        }
+        assert!(clock.monotonic() < Duration::from_secs(20), "nobody waits");
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_older_than_the_schema_makes_no_more_connections() {
+    let mut place = Place::new("test_overtaken").await;
+    place.config.server.application_name("overtaken");
+    let store = place.store().await;
+    store.ping().await.unwrap();
+    place.run("INSERT INTO migrations VALUES (99)").await;
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        WHERE application_name LIKE 'overtaken%'";
+    assert_ne!(place.column(kill).await, ["0"]);
+    let refused = store
+        .get(Get {
+            keys: vec![Key::new("a").unwrap()],
+        })
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Error::Unsupported(why) if why.contains("version 99")),
+        "{refused}"
+    );
     place.drop().await;
 }
