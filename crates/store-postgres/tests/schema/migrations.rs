@@ -244,7 +244,9 @@ async fn as_before(schema: &str) -> Place {
 #[tokio::test]
 async fn a_migration_lets_those_who_are_writing_go_on() {
     let place = as_before("test_writing").await;
-    place.run("BEGIN; SELECT filled FROM indexes").await;
+    place
+        .run("SET lock_timeout = 100; BEGIN; SELECT filled FROM indexes")
+        .await;
     let migrating = migrate(&place.config);
     let writing = async {
         is_altered(&place).await;
