@@ -6,6 +6,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod durability;
+mod following;
 mod leases;
 mod locks;
 mod network;

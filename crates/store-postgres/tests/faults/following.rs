@@ -1,0 +1,185 @@
+//! Those who follow: subscribers of job states in every scope and watchers of records are told everything once, whatever
+//! ends their connections and those of who writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::{join, join_all, try_join_all};
+use plimsoll_core::clock::{Clock, SystemClock};
+use plimsoll_core::{Error, Result, Store};
+use plimsoll_engine::Engine;
+use plimsoll_engine::history::Reconnect;
+use plimsoll_engine::jobs::{Manager, NewState, Scope, StateEvent, SubscribeOptions, Subscription};
+use plimsoll_engine::records::{Records, Watch, WatchEvent};
+
+use crate::server::Server;
+use crate::world::{World, within};
+
+const JOB: &str = "import";
+const TAGS: [&str; 2] = ["ingest", "index"];
+const PARTITIONS: u32 = 3;
+/// How often each state is written, and the record.
+const TIMES: u64 = 40;
+/// How long it may take.
+const SECONDS: u64 = 100;
+
+/// A process of its own. It is more patient than usual, for the server is hardly ever there.
+async fn engine(world: &World) -> Engine {
+    let engine = Engine::new(Arc::new(world.open().await) as Arc<dyn Store>);
+    engine.reconnecting(Reconnect {
+        first: Duration::from_millis(50),
+        cap: Duration::from_millis(500),
+        attempts: 50,
+    })
+}
+
+/// Says the same until it has happened: each state has an id by which it is known.
+async fn until_written<T>(mut write: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match write().await {
+            Err(Error::Unavailable(_)) => SystemClock::new().sleep(Duration::from_millis(20)).await,
+            answer => return answer,
+        }
+    }
+}
+
+async fn set_states(manager: &Manager) -> Result<()> {
+    for time in 1..=TIMES {
+        for tag in TAGS {
+            let set = async || {
+                let state = NewState::new(tag, time as i32)?.event_id(format!("{tag}-{time}"))?;
+                manager.set_state(state).await
+            };
+            until_written(set).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn set_record(records: &Records) -> Result<()> {
+    for time in 1..=TIMES {
+        until_written(async || records.set_field("config.mail", "time", time as i64).await).await?;
+    }
+    Ok(())
+}
+
+/// Everything that a subscriber is told, from the beginning: each version once, in order, and one marker.
+async fn follow(mut events: Subscription, scope: &Scope) -> Result<()> {
+    let partitions = scope.partition.map_or(PARTITIONS, |_| 1);
+    let tags = scope.tag.as_ref().map_or(TAGS.len(), |_| 1);
+    let expected = u64::from(partitions) * tags as u64 * TIMES;
+    let (mut told, mut markers, mut versions) = (0, 0, BTreeMap::new());
+    while told < expected {
+        match events.next().await.expect("it goes on")? {
+            StateEvent::State(state) => {
+                assert!(scope.covers(&state), "{state:?}");
+                let version = versions
+                    .entry((state.partition, state.tag.clone()))
+                    .or_insert(0);
+                assert_eq!(state.version, *version + 1, "{state:?}");
+                *version = state.version;
+                told += 1;
+            }
+            StateEvent::ReplayComplete { .. } => markers += 1,
+            StateEvent::Restarted => panic!("nothing was removed from the history"),
+        }
+    }
+    assert_eq!(markers, 1, "{scope:?}");
+    Ok(())
+}
+
+/// Every value that the record had, each once; but for a write whose answer was lost and that was made once more.
+async fn watch(mut watch: Watch) -> Result<()> {
+    let mut last = 0;
+    while last < TIMES {
+        if let WatchEvent::Put { record, .. } = watch.next().await? {
+            let time = std::str::from_utf8(record.field("time").expect("a field"));
+            let time: u64 = time.expect("text").parse().expect("a number");
+            assert!(time == last || time == last + 1, "{time} after {last}");
+            last = time;
+        }
+    }
+    Ok(())
+}
+
+/// Writers and those who follow, in processes of their own, while something goes wrong until they have ended.
+/// Answers how often that happened.
+async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> u64) -> Result<u64> {
+    let (writing, following) = (engine(world).await, engine(world).await);
+    let joined = (0..PARTITIONS).map(|partition| {
+        let jobs = writing.jobs();
+        async move { jobs.join(JOB, partition, PARTITIONS).await }
+    });
+    let managers = try_join_all(joined).await?;
+    let scopes = [
+        Scope::all(),
+        Scope::all().partition(1),
+        Scope::all().tag(TAGS[0])?,
+        Scope::all().tag(TAGS[1])?.partition(2),
+    ];
+    let monitor = following.jobs().monitor(JOB).await?;
+    let mut followers = Vec::new();
+    for scope in &scopes {
+        let events = monitor.subscribe(scope.clone(), SubscribeOptions::default());
+        followers.push(follow(events.await?, scope));
+    }
+    let mut changes = following.records().watch("config.")?;
+    assert!(matches!(
+        changes.next().await?,
+        WatchEvent::ReplayComplete { .. }
+    ));
+    let over = AtomicBool::new(false);
+    let work = async {
+        let (states, records) = (join_all(managers.iter().map(set_states)), writing.records());
+        let writers = join(states, set_record(&records));
+        let followers = join(try_join_all(followers), watch(changes));
+        let ((states, record), (told, watched)) =
+            within(SECONDS, "everything is told", join(writers, followers)).await;
+        over.store(true, Ordering::Relaxed);
+        states.into_iter().collect::<Result<Vec<_>>>()?;
+        told?;
+        record.and(watched)
+    };
+    let troubled = async {
+        let (mut times, clock) = (0, SystemClock::new());
+        loop {
+            clock.sleep(pause).await;
+            if over.load(Ordering::Relaxed) {
+                return times;
+            }
+            times += trouble().await;
+        }
+    };
+    let (worked, times) = join(work, troubled).await;
+    worked.map(|()| times)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_is_told_everything_although_connections_are_ended() {
+    let world = World::shared().await;
+    let stranger = world.stranger().await;
+    let killed = followed(&world, Duration::from_millis(50), async || {
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                   WHERE application_name LIKE $1 || '%'";
+        let killed = stranger.query_one(sql, &[&world.namespace.as_str()]).await;
+        killed.expect("killed").get::<_, i64>(0) as u64
+    });
+    let killed = killed.await.expect("all is told");
+    assert!(killed > 20, "only {killed} connections were ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_is_told_everything_although_the_server_is_killed() {
+    let server = Server::start("");
+    let world = World::on(&server.url).await;
+    let crashes = followed(&world, Duration::from_millis(400), async || {
+        server.crash();
+        server.start_again();
+        1
+    });
+    let crashes = crashes.await.expect("all is told");
+    assert!(crashes > 0);
+    println!("the server was killed {crashes} times");
+}
