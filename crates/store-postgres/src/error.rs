@@ -153,8 +153,6 @@ fn explain(error: &DbError, applied: Applied) -> Error {
         || *code == SqlState::INVALID_SCHEMA_NAME
     {
         "the schema is not there or too old: run `plimsoll migrate`"
-    } else if *code == SqlState::UNDEFINED_COLUMN {
-        "the schema was migrated since this program has started: replace it by a newer one"
     } else if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
         "a statement before has failed, so nothing was written: pass its error on"
     } else if *code == SqlState::DISK_FULL {

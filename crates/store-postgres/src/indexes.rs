@@ -34,17 +34,7 @@ const TRIES: usize = 8;
 /// Longer than any integer. What is longer need not be sent.
 const INTEGER_MAX: i32 = 24;
 
-/// How large the fields of a record may be, as they are stored, for its entries to carry it.
-const CARRIED_BYTES_MAX: i32 = 512;
-
 const ENTRIES: &[Type] = &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY];
-const CARRYING: &[Type] = &[
-    Type::INT4,
-    Type::INT4_ARRAY,
-    Type::INT8_ARRAY,
-    Type::TEXT_ARRAY,
-    Type::INT4,
-];
 const INDEX: &[Type] = &[Type::INT4, Type::TEXT, Type::TEXT];
 
 static SHARE: Sql = Sql {
@@ -56,17 +46,17 @@ static EXCLUDE: Sql = Sql {
     types: &[Type::INT4],
 };
 pub(crate) static KNOWN: Sql = Sql {
-    text: "SELECT idx, prefix, field, filled_upto FROM plimsoll.indexes \
+    text: "SELECT idx, prefix, field, filled FROM plimsoll.indexes \
            WHERE ns = $1 AND prefix IS NOT NULL ORDER BY prefix, field",
     types: &[Type::INT4],
 };
 static INSERT: Sql = Sql {
-    text: "INSERT INTO plimsoll.indexes (ns, prefix, field, filled_upto) VALUES ($1, $2, $3, '')",
+    text: "INSERT INTO plimsoll.indexes (ns, prefix, field, filled) VALUES ($1, $2, $3, '')",
     types: INDEX,
 };
 /// One step at a time: each goes on where the one before ended.
 static FIND: Sql = Sql {
-    text: "SELECT idx, filled_upto FROM plimsoll.indexes \
+    text: "SELECT idx, filled FROM plimsoll.indexes \
            WHERE ns = $1 AND prefix = $2 AND field = $3 FOR UPDATE",
     types: INDEX,
 };
@@ -83,18 +73,13 @@ pub(crate) static STEP: Sql = Sql {
     ],
 };
 static FILLED: Sql = Sql {
-    text: "UPDATE plimsoll.indexes SET filled_upto = $2 WHERE idx = $1",
+    text: "UPDATE plimsoll.indexes SET filled = $2 WHERE idx = $1",
     types: &[Type::INT4, Type::TEXT],
 };
-/// Entries that are new.
 pub(crate) static ADD: Sql = Sql {
-    text: sql_file!("indexes/add"),
-    types: CARRYING,
-};
-/// Entries whose records were written and have the same value as before.
-pub(crate) static KEEP: Sql = Sql {
-    text: sql_file!("indexes/keep"),
-    types: CARRYING,
+    text: "INSERT INTO plimsoll.index_entries SELECT * FROM unnest($1, $2, $3) \
+           ON CONFLICT DO NOTHING",
+    types: ENTRIES,
 };
 pub(crate) static REMOVE: Sql = Sql {
     text: "DELETE FROM plimsoll.index_entries e USING unnest($1, $2, $3) u(idx, value, key) \
@@ -156,12 +141,11 @@ pub(crate) fn known_from(rows: &[Row]) -> Answer<Vec<Known>> {
     known.collect()
 }
 
-/// Entries that records leave, that they take, and that they keep.
+/// Entries that records leave, and entries that they take.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     gone: Entries,
     new: Entries,
-    kept: Entries,
 }
 
 #[derive(Debug, Default)]
@@ -180,16 +164,13 @@ impl Entries {
         }
     }
 
-    fn remove(self) -> Option<Call> {
-        (!self.keys.is_empty())
-            .then(|| Call::new(&REMOVE, params![self.numbers, self.values, self.keys]))
-    }
-
-    /// Writes them, with small records as they are now.
-    fn carry(self, sql: &'static Sql, ns: i32) -> Option<Call> {
-        let max = CARRIED_BYTES_MAX;
-        (!self.keys.is_empty())
-            .then(|| Call::new(sql, params![ns, self.numbers, self.values, self.keys, max]))
+    fn call(self, sql: &'static Sql) -> Option<Call> {
+        let Self {
+            numbers,
+            values,
+            keys,
+        } = self;
+        (!keys.is_empty()).then(|| Call::new(sql, params![numbers, values, keys]))
     }
 }
 
@@ -205,22 +186,16 @@ impl Moves {
         for Known { number, index, .. } in known {
             let value = |record: &Record| index.value(key, &record.fields);
             let (was, is) = (before.and_then(value), after.and_then(value));
-            if was == is {
-                self.kept.push(*number, is, key.as_str());
-            } else {
+            if was != is {
                 self.gone.push(*number, was, key.as_str());
                 self.new.push(*number, is, key.as_str());
             }
         }
     }
 
-    /// The statements that move them, after the records were written.
-    pub(crate) fn calls(self, ns: i32) -> Vec<Call> {
-        let calls = [
-            self.gone.remove(),
-            self.new.carry(&ADD, ns),
-            self.kept.carry(&KEEP, ns),
-        ];
+    /// The statements that move them.
+    pub(crate) fn calls(self) -> Vec<Call> {
+        let calls = [self.gone.call(&REMOVE), self.new.call(&ADD)];
         calls.into_iter().flatten().collect()
     }
 }
@@ -335,7 +310,7 @@ async fn fill(session: &mut Session, ns: i32, declare: &DeclareIndex) -> Answer<
     }
     let ready = found[0].len() < rows;
     let upto = last.filter(|_| !ready);
-    let mut calls: Vec<Call> = entries.carry(&ADD, ns).into_iter().collect();
+    let mut calls: Vec<Call> = entries.call(&ADD).into_iter().collect();
     calls.push(Call::new(&FILLED, params![number, upto]));
     calls.push((&COMMIT).into());
     session.run(&calls).await?;

@@ -15,13 +15,12 @@ use crate::server::Server;
 use crate::session::Session;
 
 /// The migrations, the first one first.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../sql/migrations/0001_tables.sql"),
     include_str!("../sql/migrations/0002_views.sql"),
     include_str!("../sql/migrations/0003_partitions.sql"),
     include_str!("../sql/migrations/0004_submit.sql"),
     include_str!("../sql/migrations/0005_ballast.sql"),
-    include_str!("../sql/migrations/0006_carried.sql"),
 ];
 
 /// The version of the schema that this program works with.

@@ -124,7 +124,7 @@ impl Apply {
             self.others
                 .push(Call::new(&INSERT_RECORDS, insert.params(self.ns)));
         }
-        self.others.extend(moves.calls(self.ns));
+        self.others.extend(moves.calls());
         Ok(())
     }
 

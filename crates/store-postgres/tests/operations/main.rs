@@ -1,11 +1,11 @@
 //! What is particular to PostgreSQL: wake-ups, submitting in somebody's transaction, advisory locks,
-//! records in entries of indexes.
+//! indexes whose rows others have.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod advisory;
-mod carried;
 mod inbox;
+mod indexes;
 mod server;
 mod submit;
 mod wakeups;

@@ -1,17 +1,14 @@
 //! Migrations: as a program, as SQL, at once, and of others.
 
-use std::io::Write as _;
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use futures::future::join_all;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::error::{Applied, Unavailable};
-use plimsoll_core::record::fields;
-use plimsoll_core::store::{Get, Put, Write};
-use plimsoll_core::{Error, Key, Namespace, Store, StoreExt};
+use plimsoll_core::store::Get;
+use plimsoll_core::{Error, Key, Namespace, Store};
 use plimsoll_store_postgres::{Postgres, SCHEMA_VERSION, migrate, migration_sql};
-use tokio_postgres::error::SqlState;
 
 use crate::server::{Place, connect, url};
 
@@ -195,42 +192,6 @@ async fn namespaces_of_two_schemas_have_nothing_in_common() {
     two.drop().await;
 }
 
-/// Entries of indexes carry records since version 6. A program that began before would leave them as they were, if it
-/// could still write a record: it asks for a column by the name that it had. So would this one, after another such
-/// migration.
-#[tokio::test]
-async fn a_program_that_knows_less_than_the_schema_writes_no_record() {
-    let place = Place::new("test_outrun").await;
-    let refused = place.sql.query("SELECT filled FROM indexes", &[]).await;
-    let code = refused.unwrap_err().code().cloned();
-    assert_eq!(code, Some(SqlState::UNDEFINED_COLUMN));
-
-    let store = place.store().await;
-    let put = |value: &str| {
-        let fields = fields([("state", value.to_owned())]).unwrap();
-        Write::Put(Put::new(Key::new("a").unwrap(), fields))
-    };
-    store.write(put("one")).await.unwrap();
-    let states = async || {
-        place
-            .column("SELECT fields ->> 'state' FROM records WHERE key = 'a'")
-            .await
-    };
-    let rename = "ALTER TABLE indexes RENAME COLUMN";
-    place.run(&format!("{rename} filled_upto TO later")).await;
-    let refused = store.write(put("two")).await.unwrap_err();
-    let Error::Unavailable(Unavailable { applied, cause }) = &refused else {
-        panic!("{refused}");
-    };
-    assert_eq!(*applied, Applied::No);
-    assert!(cause.contains("replace it by a newer one"), "{cause}");
-    assert_eq!(states().await, ["one"]);
-    place.run(&format!("{rename} later TO filled_upto")).await;
-    store.write(put("three")).await.unwrap();
-    assert_eq!(states().await, ["three"]);
-    place.drop().await;
-}
-
 /// Brings a schema up to the version before the newest one, as an older program left it.
 async fn as_before(schema: &str) -> Place {
     let place = Place::empty(schema).await;
@@ -240,39 +201,16 @@ async fn as_before(schema: &str) -> Place {
     place
 }
 
-/// Whoever writes records has read which indexes there are, and then writes their entries.
-#[tokio::test]
-async fn a_migration_lets_those_who_are_writing_go_on() {
-    let place = as_before("test_writing").await;
-    place
-        .run("SET lock_timeout = 100; BEGIN; SELECT filled FROM indexes")
-        .await;
-    let migrating = migrate(&place.config);
-    let writing = async {
-        is_altered(&place).await;
-        place
-            .run("INSERT INTO index_entries VALUES (1, 1, 'a'); COMMIT")
-            .await;
-    };
-    let (migrated, ()) = tokio::join!(migrating, writing);
-    assert_eq!(migrated.unwrap(), SCHEMA_VERSION - 1);
-    place.drop().await;
-}
-
-/// What others have open for long, as a backup, is waited for in steps: who comes after the migration does not wait for
-/// the backup.
+/// What others have open for long is waited for in steps: who comes after the migration does not wait for that.
 #[tokio::test]
 async fn a_migration_steps_back_from_tables_that_others_use() {
     let place = as_before("test_used").await;
-    place.run("BEGIN; SELECT FROM indexes").await;
+    place.run("BEGIN; LOCK TABLE records IN SHARE MODE").await;
     let migrating = async { migrate(&place.config).await.unwrap() };
     let others = async {
-        let other = connect(&place.config).await;
-        let schema = place.quoted();
-        is_altered(&place).await;
-        // It does wait, behind the migration, and not for longer than that tries.
-        let look = format!("SET lock_timeout = '10s'; SELECT FROM {schema}.indexes");
-        other.batch_execute(&look).await.unwrap();
+        for waits in [true, false, true] {
+            until_waited_for(&place, waits).await;
+        }
         place.run("COMMIT").await;
     };
     let (before, ()) = tokio::join!(migrating, others);
@@ -281,19 +219,18 @@ async fn a_migration_steps_back_from_tables_that_others_use() {
     place.drop().await;
 }
 
-/// Until somebody waits for the table of indexes, to alter it.
-async fn is_altered(place: &Place) {
+/// Until somebody waits for the table of records, or nobody does.
+async fn until_waited_for(place: &Place, waits: bool) {
     let other = connect(&place.config).await;
-    let table = format!("{}.indexes", place.quoted());
-    let waiting = "SELECT count(*) FROM pg_locks \
-        WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass($1)";
+    let table = format!("{}.records", place.quoted());
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)";
     let clock = SystemClock::new();
     loop {
         let found = other.query_one(waiting, &[&table]).await;
-        if found.unwrap().get::<_, i64>(0) > 0 {
+        if (found.unwrap().get::<_, i64>(0) > 0) == waits {
             return;
         }
-        assert!(clock.monotonic() < Duration::from_secs(20), "nobody waits");
+        assert!(clock.monotonic() < Duration::from_secs(20), "{waits}");
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
