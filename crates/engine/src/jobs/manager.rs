@@ -17,7 +17,7 @@ use super::join::Joined;
 use super::over::Over;
 use super::read::view::View;
 use super::stored::Keys;
-use super::write::draft::Draft;
+use super::write::draft::{Draft, TooLong};
 use super::write::known::Known;
 use super::write::queue::Queue;
 use super::{
@@ -133,10 +133,19 @@ impl Manager {
         &self,
         state: NewState,
     ) -> impl Future<Output = Result<Written>> + Send + use<> {
+        self.set(state, TooLong::Refused)
+    }
+
+    /// Takes a place in the line for a state, unless it is refused.
+    fn set(
+        &self,
+        state: NewState,
+        too_long: TooLong,
+    ) -> impl Future<Output = Result<Written>> + Send + use<> {
         let inner = &self.0;
-        let engine = &inner.jobs.engine;
+        let (engine, keys) = (&inner.jobs.engine, &inner.keys);
         let limits = engine.store().limits();
-        let draft = Draft::check(state, &inner.keys, inner.partition, limits, engine.ids());
+        let draft = Draft::check(state, too_long, keys, inner.partition, limits, engine.ids());
         let answer = match draft {
             Ok(draft) => inner.enqueue(draft),
             Err(invalid) => Err(invalid.into()),
@@ -163,7 +172,7 @@ impl Manager {
     }
 
     /// Writes an error: status -1, or the one that a [`Coded`](super::Coded) error carries, and the error
-    /// after `🔴 ` as the message.
+    /// after `🔴 ` as the message, which is cut if it is too long.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -184,13 +193,13 @@ impl Manager {
         state.message = format!("🔴 {error}");
         let writing = status_of(error).map(|status| {
             state.status = status;
-            self.set_state(state)
+            self.set(state, TooLong::Cut)
         });
         async move { writing?.await }
     }
 
-    /// Writes a warning: status -2, and the warning after `🟡 ` as the message. Its status is lower than
-    /// that of an error, and so wins over it.
+    /// Writes a warning: status -2, and the warning after `🟡 ` as the message, which is cut if it is too
+    /// long. Its status is lower than that of an error, and so wins over it.
     pub fn set_warning(
         &self,
         warning: &str,
@@ -198,7 +207,7 @@ impl Manager {
     ) -> impl Future<Output = Result<Written>> + Send + use<> {
         state.status = WARNING;
         state.message = format!("🟡 {warning}");
-        self.set_state(state)
+        self.set(state, TooLong::Cut)
     }
 
     /// The state that speaks for a scope: the one with the lowest status, and of several the one of the

@@ -7,7 +7,7 @@ use plimsoll_core::decorate::Method;
 use plimsoll_engine::jobs::{Coded, FINISHED, NewState};
 use serde_json::json;
 
-use crate::world::{at, in_memory, in_memory_with, message, number, of, text, worlds};
+use crate::world::{at, code, in_memory, in_memory_with, message, number, of, text, worlds};
 
 #[tokio::test]
 async fn a_state_is_stored_with_all_its_fields() {
@@ -169,4 +169,43 @@ async fn message_and_payload_have_limits_that_can_be_used_up() {
     }
     let tag = "x".repeat(128);
     assert!(manager.set_state(NewState::of(&tag).unwrap()).await.is_ok());
+}
+
+/// Whoever waits for a partition must hear that it has failed, however much it has to say about that.
+#[tokio::test]
+async fn an_error_and_a_warning_of_any_length_are_written_and_fail_a_barrier() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let manager = jobs.join("import", 0, 2).await.unwrap();
+        let other = jobs.join("import", 1, 2).await.unwrap();
+        let much = "ä".repeat(512 * 1_024);
+        let error = Coded {
+            status: -40,
+            source: much.as_str().into(),
+        };
+        for (sign, status) in [("🔴", -40), ("🟡", -2)] {
+            manager.set_started(of("ingest")).await.unwrap();
+            let barrier = other.barrier("ingest", FINISHED).unwrap();
+            match status {
+                -2 => manager.set_warning(&much, of("ingest")).await.unwrap(),
+                _ => manager.set_error(&error, of("ingest")).await.unwrap(),
+            };
+            assert_eq!(code(barrier.await), "partition_failed");
+            let state = world.state("import", 0, "ingest").await.unwrap();
+            assert_eq!(number(&state, "status"), status);
+            let told = text(&state, "message").unwrap();
+            assert!(told.starts_with(&format!("{sign} ää")), "{:?}", &told[..20]);
+            assert!(told.ends_with("ä…"));
+            // As much as there is room for.
+            assert!((64 * 1_024 - 1..=64 * 1_024).contains(&told.len()));
+        }
+        let refused = manager.set_state(at("ingest", -1).message(&much)).await;
+        assert_eq!(code(refused), "invalid");
+        // The payload is not cut, and what is said gives way to it.
+        let most = json!({"a": "x".repeat(240 * 1_024 - 28)});
+        let state = of("ingest").payload(most).unwrap();
+        manager.set_warning(&much, state).await.unwrap();
+        let state = world.state("import", 0, "ingest").await.unwrap();
+        assert_eq!(text(&state, "message").unwrap(), "🟡 ääääää…");
+    }
 }

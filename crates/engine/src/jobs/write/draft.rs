@@ -12,6 +12,18 @@ use crate::jobs::stored::Keys;
 /// are remembered.
 const REST_BYTES_MAX: usize = 16 * 1024;
 
+/// What a message ends with that was cut.
+const CUT: &str = "…";
+
+/// What becomes of a message that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TooLong {
+    /// The state is refused.
+    Refused,
+    /// It is cut: that something failed must be known, however much there is to say about it.
+    Cut,
+}
+
 /// A state that can be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
@@ -28,7 +40,8 @@ pub(crate) struct Draft {
 impl Draft {
     /// Checks that a state is one of this partition, and of a size that can be stored.
     pub(crate) fn check(
-        state: NewState,
+        mut state: NewState,
+        too_long: TooLong,
         keys: &Keys,
         partition: u32,
         limits: &Limits,
@@ -48,13 +61,16 @@ impl Draft {
         let payload = state.payload.map(|payload| json!(payload).to_string());
         let room = limits.record_bytes_max.saturating_sub(REST_BYTES_MAX);
         let text_max = limits.text_bytes_max.min(room);
+        let payload_bytes = payload.as_ref().map_or(0, String::len);
+        if too_long == TooLong::Cut {
+            cut(
+                &mut state.message,
+                text_max.min(room.saturating_sub(payload_bytes)),
+            );
+        }
         let payload_max = (room.saturating_sub(state.message.len())).min(limits.value_bytes_max);
         sized("message", state.message.len(), text_max)?;
-        sized(
-            "payload",
-            payload.as_ref().map_or(0, String::len),
-            payload_max,
-        )?;
+        sized("payload", payload_bytes, payload_max)?;
         let event_id = match state.event_id {
             Some(id) => id,
             None => Name::for_field("event_id", ids.request().to_string())?,
@@ -77,9 +93,42 @@ impl Draft {
     }
 }
 
+/// Cuts a text at the end of a character, so that it has at most this many bytes and ends with a mark.
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        let mark = if max < CUT.len() { "" } else { CUT };
+        text.truncate(text.floor_char_boundary(max - mark.len()));
+        text.push_str(mark);
+    }
+}
+
 fn sized(field: &str, bytes: usize, max: usize) -> Result<(), Invalid> {
     match bytes > max {
         true => Err(Invalid::new(field, Problem::TooLong { bytes, max })),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_the_end_of_a_character_and_says_so() {
+        for (text, max, expected) in [
+            ("", 0, ""),
+            ("abcd", 4, "abcd"),
+            ("abcde", 4, "a…"),
+            ("äöü", 6, "äöü"),
+            ("äöüa", 6, "ä…"),
+            ("🔴 a", 5, "…"),
+            ("abcde", 3, "…"),
+            ("abcde", 2, "ab"),
+            ("ä", 1, ""),
+        ] {
+            let mut text = text.to_owned();
+            cut(&mut text, max);
+            assert_eq!(text, expected);
+        }
     }
 }
