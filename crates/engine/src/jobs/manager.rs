@@ -145,11 +145,15 @@ impl Manager {
         let inner = &self.0;
         let (engine, keys) = (&inner.jobs.engine, &inner.keys);
         let limits = engine.store().limits();
+        let (tag, event_id) = (state.tag.clone(), state.event_id.clone());
         let draft = Draft::check(state, too_long, keys, inner.partition, limits, engine.ids());
         let answer = match draft {
             Ok(draft) => inner.enqueue(draft),
             Err(invalid) => Err(invalid.into()),
         };
+        if let Err(error) = &answer {
+            inner.not_written(error, &tag, None, event_id.as_ref());
+        }
         async move { answer?.await }
     }
 
@@ -191,10 +195,17 @@ impl Manager {
         mut state: NewState,
     ) -> impl Future<Output = Result<Written>> + Send + use<> {
         state.message = format!("🔴 {error}");
-        let writing = status_of(error).map(|status| {
-            state.status = status;
-            self.set(state, TooLong::Cut)
-        });
+        let writing = match status_of(error) {
+            Ok(status) => {
+                state.status = status;
+                Ok(self.set(state, TooLong::Cut))
+            }
+            Err(invalid) => {
+                let invalid = Error::from(invalid);
+                (self.0).not_written(&invalid, &state.tag, None, state.event_id.as_ref());
+                Err(invalid)
+            }
+        };
         async move { writing?.await }
     }
 

@@ -50,14 +50,16 @@ impl OfStates {
         }
     }
 
-    /// A state was written that was set so long ago, or was not because of an error of this kind.
-    pub(crate) fn written(&self, took: Duration, error: Option<&'static str>) {
-        match error {
-            None => self.written.record(took),
-            Some(kind) => (self.errors.iter())
-                .filter(|(known, _)| *known == kind)
-                .for_each(|(_, counter)| counter.increment(1)),
-        }
+    /// A state was written that was set so long ago.
+    pub(crate) fn written(&self, took: Duration) {
+        self.written.record(took);
+    }
+
+    /// A state was not written, or may not have been, because of an error of this kind.
+    pub(crate) fn not_written(&self, kind: &'static str) {
+        (self.errors.iter())
+            .filter(|(known, _)| *known == kind)
+            .for_each(|(_, counter)| counter.increment(1));
     }
 
     /// Somebody read states, from memory or not.

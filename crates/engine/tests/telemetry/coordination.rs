@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use plimsoll_core::decorate::{Decorated, Fault, FaultPlan, Faults, Method};
 use plimsoll_core::task::{Status, Task};
 use plimsoll_engine::archive::{Sink, SinkError};
-use plimsoll_engine::jobs::NewState;
+use plimsoll_engine::jobs::{Coded, NewState};
 use plimsoll_engine::telemetry::Sampler;
 use plimsoll_engine::testing::Kit;
 use plimsoll_engine::worker::Worker;
@@ -55,6 +55,43 @@ fn states_of_jobs_are_counted_with_how_long_they_took() {
     let errors: Vec<_> = errors.into_iter().collect();
     let conflict = "plimsoll_state_write_errors_total{kind=conflict}";
     assert_eq!(errors, [(conflict.to_owned(), 1.0)]);
+}
+
+#[test]
+fn states_that_never_took_their_place_in_the_line_are_counted_by_kind() {
+    let figures = Figures::of(async |_| {
+        let jobs = Kit::new().engine().jobs();
+        let manager = jobs.join("import", 0, 1).await.unwrap();
+        let state = || NewState::new("ingest", 1).unwrap();
+        let kind = |error: plimsoll_core::Error| error.kind();
+        let elsewhere = manager.set_state(state().partition(1)).await;
+        assert_eq!(kind(elsewhere.unwrap_err()), "invalid");
+        let none = Coded {
+            status: 1,
+            source: "it is none".into(),
+        };
+        let none = manager.set_error(&none, state()).await;
+        assert_eq!(kind(none.unwrap_err()), "invalid");
+        // More than there is room for, while nothing is sent.
+        let waiting: Vec<_> = (0..4_096).map(|_| manager.set_state(state())).collect();
+        for _ in 0..3 {
+            // Dropped without a look at it.
+            drop(manager.set_state(state()));
+        }
+        let many = manager.set_state(state()).await;
+        assert_eq!(kind(many.unwrap_err()), "unavailable");
+        futures::future::try_join_all(waiting).await.unwrap();
+        manager.close().await;
+        let late = manager.set_state(state()).await;
+        assert_eq!(kind(late.unwrap_err()), "closed");
+    });
+    let errors = figures.by_label("plimsoll_state_write_errors_total");
+    let errors: Vec<_> = errors.into_iter().collect();
+    let of = |kind: &str| format!("plimsoll_state_write_errors_total{{kind={kind}}}");
+    let expected = [("closed", 1.0), ("invalid", 2.0), ("unavailable", 4.0)];
+    assert_eq!(errors, expected.map(|(kind, count)| (of(kind), count)));
+    let took = figures.samples("plimsoll_state_write_duration_seconds");
+    assert_eq!(took.len(), 4_096);
 }
 
 /// A worker that the registry knows of.
