@@ -1,8 +1,8 @@
 //! Those who are slower than what is kept for them.
 
-use plimsoll_engine::jobs::{Cursor, Scope, SubscribeOptions};
+use plimsoll_engine::jobs::{Cursor, Scope, StateEvent, SubscribeOptions, Subscription};
 
-use crate::world::{World, partition};
+use crate::world::{Process, World, partition, seconds};
 
 /// More than is kept in memory for those who are slow.
 const MANY: i32 = 12_000;
@@ -158,4 +158,91 @@ async fn one_who_lags_behind_the_end_of_a_job_is_not_told_of_the_one_that_follow
     let told = world.told(&mut slow).await;
     assert_eq!(all(&told), expected(MANY));
     assert_eq!(told.last().unwrap(), "job_deleted");
+}
+
+/// States of 0-a up to this version, each followed by some whose version does not grow.
+async fn versions(world: &World, versions: std::ops::RangeInclusive<i32>) {
+    for n in versions {
+        let version = i64::from(n);
+        world.write(0, "a", (n, version)).await;
+        if n % 1_000 == 2 {
+            world.write(0, "a", (-7, version)).await;
+            world.write(0, "a", (-8, version - 1)).await;
+        }
+    }
+}
+
+async fn resume(process: &Process, cursor: &Cursor) -> Subscription {
+    let options = SubscribeOptions {
+        after: Some(cursor.clone()),
+        ..SubscribeOptions::default()
+    };
+    let monitor = process.monitor().await;
+    monitor.subscribe(Scope::all(), options).await.unwrap()
+}
+
+#[tokio::test]
+async fn one_who_reads_the_history_by_itself_is_told_no_version_twice_and_none_that_falls() {
+    let world = World::with(1).await;
+    let process = world.process();
+    let mut slow = process.subscribe(Scope::all()).await;
+    let Some(Ok(StateEvent::ReplayComplete { cursor: begin })) = slow.next().await else {
+        panic!("nothing is there");
+    };
+    world.set(0, "a", 1).await;
+    world.write(0, "a", (2, 2)).await;
+    let told = world.events(&mut slow).await;
+    let Some(Ok(StateEvent::State(last))) = told.last() else {
+        panic!("two were written");
+    };
+    // The next that it would read is one that it was told before.
+    let second = last.cursor().unwrap();
+    world.write(0, "a", (-7, 2)).await;
+    world.write(0, "a", (-8, 1)).await;
+    versions(&world, 3..=MANY).await;
+    world.settle().await;
+    assert_eq!(world.told(&mut slow).await, expected(MANY)[2..]);
+    for (cursor, from) in [(&begin, 0), (&second, 2)] {
+        let mut late = resume(&process, cursor).await;
+        assert_eq!(world.told(&mut late).await, expected(MANY)[from..]);
+    }
+    // Another process has not followed all that.
+    let mut late = resume(&world.process_of(2), &begin).await;
+    assert_eq!(world.told(&mut late).await, expected(MANY));
+    // All go on.
+    world.write(0, "a", (3, i64::from(MANY) + 1)).await;
+    for all in [&mut slow, &mut late] {
+        assert_eq!(world.told(all).await, [format!("now 0-a=3 v{}", MANY + 1)]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_refresh_found_is_told_once_to_one_who_reads_it_in_the_history() {
+    for catches_up in [false, true] {
+        let world = World::with(1).await;
+        let process = world.process();
+        let mut slow = process.subscribe(Scope::all()).await;
+        process.history.omits("-c");
+        world.set(0, "c", 5).await;
+        for status in 1..=MANY {
+            world.set(0, "a", status).await;
+        }
+        world.settle().await;
+        process.history.tells_all();
+        let mut told = Vec::new();
+        if catches_up {
+            told.extend(world.told(&mut slow).await);
+        }
+        process.disconnect(1);
+        world.set(0, "b", 6).await;
+        world.pass(seconds(1)).await;
+        told.extend(world.told(&mut slow).await);
+        let all = all(&told);
+        assert_eq!(all[0], "now 0-c=5 v1");
+        assert_eq!(all[1..=MANY as usize], expected(MANY));
+        assert_eq!(all[MANY as usize + 1..], ["now 0-b=6 v1"]);
+        // Whatever comes next is news.
+        world.set(0, "c", 7).await;
+        assert_eq!(world.told(&mut slow).await, ["now 0-c=7 v2"]);
+    }
 }

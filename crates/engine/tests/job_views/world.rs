@@ -142,6 +142,12 @@ impl World {
         self.commit(Write::Put(Put::new(key, fields))).await;
     }
 
+    /// Somebody writes a state by hand, as whichever version.
+    pub(crate) async fn write(&self, partition: u32, tag: &str, (status, version): (i32, i64)) {
+        let put = Put::new(Self::key(partition, tag), stored(status, version));
+        self.commit(Write::Put(put)).await;
+    }
+
     /// A state ends.
     pub(crate) async fn remove(&self, partition: u32, tag: &str) {
         self.commit(Write::Delete(Self::key(partition, tag))).await;

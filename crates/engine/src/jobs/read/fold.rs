@@ -17,6 +17,9 @@ use crate::jobs::{Scope, State};
 
 /// How many writes of this process are known of each state before they are told.
 const OWN_MAX: usize = 16;
+/// How many records are known that were passed over because of their version. There are none, unless somebody
+/// writes states by hand.
+const PASSED_OVER_MAX: usize = 4_096;
 
 /// The states of a job.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct Fold {
     unreadable: BTreeSet<(u32, Name)>,
     /// What readers see that was written in this process and is not told yet.
     untold: BTreeSet<(Name, u32)>,
+    /// The last that were not told because their version does not grow.
+    passed_over: BTreeSet<(Revision, Key)>,
     aggregate: Aggregate,
 }
 
@@ -129,6 +134,7 @@ impl Fold {
             slots: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             untold: BTreeSet::new(),
+            passed_over: BTreeSet::new(),
             aggregate: Aggregate::default(),
         }
     }
@@ -169,6 +175,7 @@ impl Fold {
             // Versions only grow as long as a state is there. Who wrote this did not go by that.
             Ok(state) if version.is_some_and(|known| state.version <= known) => {
                 self.change(place, |slot| slot.pass(record.revision));
+                self.pass_over(record);
                 return News::Known;
             }
             Ok(state) => (Told::State(state.clone()), News::State(state)),
@@ -176,6 +183,26 @@ impl Fold {
         };
         self.change(place, |slot| slot.tell(record.revision, told));
         news
+    }
+
+    fn pass_over(&mut self, record: &Record) {
+        self.passed_over
+            .insert((record.revision, record.key.clone()));
+        if self.passed_over.len() > PASSED_OVER_MAX {
+            self.passed_over.pop_first();
+        }
+    }
+
+    /// Whether this was not told because its version does not grow.
+    pub(crate) fn passes_over(&self, record: &Record) -> bool {
+        // As always, unless somebody writes by hand.
+        let none = self.passed_over.is_empty();
+        !none && (self.passed_over).contains(&(record.revision, record.key.clone()))
+    }
+
+    /// The version that was told last of a state that is there.
+    pub(crate) fn version(&self, partition: u32, tag: &Name) -> Option<u64> {
+        self.slot(partition, tag).and_then(Slot::version)
     }
 
     /// A record ended. Answers whether it was there.

@@ -1,7 +1,7 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
 //! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
-//! `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch` and `barrier` what readers
-//! have.
+//! `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch`, `versions` and `barrier` what
+//! readers have.
 
 pub(crate) mod aggregate;
 pub(crate) mod barrier;
@@ -13,5 +13,6 @@ mod gaps;
 pub(crate) mod load;
 pub(crate) mod portion;
 pub(crate) mod subscribe;
+mod versions;
 pub(crate) mod view;
 mod wake;

@@ -19,8 +19,9 @@ use super::batch::{StateBatch, States};
 use super::cache::Events;
 use super::event::{Point, StateEvent, SubscribeOptions};
 use super::portion::{Portion, ToldState};
+use super::versions::Versions;
 use super::view::Kept;
-use crate::history::{Part, Place, Share, Taken, Told, read};
+use crate::history::{Part, Place, Seen, Share, Taken, Told, read};
 use crate::jobs::over::Over;
 use crate::jobs::stored::Stored;
 use crate::jobs::{Scope, State};
@@ -51,6 +52,8 @@ pub struct Subscription {
     deliveries: Histogram,
     /// Everything up to here is in the buffer, or was.
     after: Place,
+    /// Of what it has read by itself and told.
+    versions: Versions,
     step: Step,
     /// It was polled, and had nothing to tell.
     waiting: bool,
@@ -100,6 +103,7 @@ impl Subscription {
             portion: Arc::new(Portion::new(job, generation, scope)),
             left: 0..0,
             after: upto,
+            versions: Versions::default(),
             step: Step::Over,
             waiting: false,
             closing: None,
@@ -185,6 +189,7 @@ impl Subscription {
         });
         self.replay = states.into();
         self.after = upto;
+        self.versions = Versions::default();
         self.step = Step::Replaying(events);
     }
 
@@ -234,10 +239,33 @@ impl Subscription {
         let mut share = Share::default();
         let taken = events.poll_take(context, self.depth, &mut share);
         self.after = self.after.max(events.passed());
-        if let Poll::Ready(Taken::Events) = taken {
-            self.took(share);
+        match taken {
+            Poll::Ready(Taken::Events) => {
+                let share = self.unseen(share);
+                self.took(share);
+            }
+            Poll::Pending if !self.versions.is_empty() => {
+                self.versions.caught_up(&self.kept.cache.inner().fold);
+            }
+            Poll::Ready(Taken::Gone | Taken::Over(_)) | Poll::Pending => {}
         }
         taken
+    }
+
+    /// What of this it has not told yet: a refresh may have found what it has read by itself.
+    fn unseen(&mut self, share: Share<Place, Arc<State>>) -> Share<Place, Arc<State>> {
+        if self.versions.is_empty() {
+            return share;
+        }
+        let scope = self.portion.scope();
+        let covered = (share.left().iter()).filter(|told| scope.covers(&told.event));
+        let news = covered.filter(|told| self.versions.admits(&told.event));
+        let news = news.map(|told| Told {
+            place: told.place,
+            bytes: 0,
+            event: told.event.clone(),
+        });
+        Share::of(news.collect())
     }
 
     /// Something was taken: one look at the clock and at the oldest for all of it, since a thousand subscribers take
@@ -252,27 +280,40 @@ impl Subscription {
     }
 
     /// Takes what it has read by itself.
-    fn take(&mut self, part: Part) {
+    fn take(&mut self, mut part: Part) {
         let cache = &self.kept.cache;
         // What nobody was told of yet will be told, unless the job has ended before it.
-        let upto = cache.inner().upto;
+        let upto = {
+            let inner = cache.inner();
+            part.changes.retain(|seen| match &seen.change {
+                Change::Put(record) => !inner.fold.passes_over(record),
+                Change::Removed { .. } | Change::Task(_) | Change::Group { .. } => true,
+            });
+            inner.upto
+        };
         let mut live = Vec::new();
-        for placed in part.changes {
+        for Seen { place, change, .. } in part.changes {
             // An entry that is answered twice is told once.
-            if placed.place <= self.after || placed.place > upto {
+            if place <= self.after || place > upto {
                 continue;
             }
-            self.after = placed.place;
-            // Whoever keeps the states has already told of what cannot be read.
-            if let Change::Put(record) = &placed.change
-                && let Ok(stored) = Stored::read(&cache.keys, record)
-                && self.portion.scope().covers(&stored.state)
-            {
-                live.push(Told {
-                    place: placed.place,
-                    bytes: 0,
-                    event: Arc::new(stored.state),
-                });
+            self.after = place;
+            match change {
+                Change::Put(record) => match Stored::read(&cache.keys, &record) {
+                    Ok(Stored { state, .. }) => {
+                        if self.portion.scope().covers(&state) && self.versions.admits(&state) {
+                            live.push(Told {
+                                place,
+                                bytes: 0,
+                                event: Arc::new(state),
+                            });
+                        }
+                    }
+                    // Whoever keeps the states has already told of what cannot be read.
+                    Err(_) => self.versions.forget(&cache.keys, &record.key),
+                },
+                Change::Removed { key, .. } => self.versions.forget(&cache.keys, &key),
+                Change::Task(_) | Change::Group { .. } => {}
             }
         }
         self.after = self.after.max(part.upto.min(upto));
