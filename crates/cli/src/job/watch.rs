@@ -27,8 +27,8 @@ use crate::text::{clean, instant};
 const FRAME: Duration = Duration::from_millis(100);
 
 /// Shows every change of a job: on a terminal as a picture, elsewhere as a line for each state that is
-/// there, a marker, and a line for each change. Ends with 31 when the job is deleted, with 0 when
-/// interrupted.
+/// there, a marker, and a line for each change. Ends with 31 when the job is deleted, with 0 after an
+/// interrupt or SIGTERM.
 #[derive(Debug, Args)]
 pub(super) struct Watch {
     /// Which job.
@@ -56,6 +56,7 @@ enum Until {
 impl Watch {
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         let screen = &client.screen;
         let draws = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         let draws = draws && !(screen.json || screen.quiet || self.lines || self.after.is_some());
@@ -83,6 +84,7 @@ impl Watch {
         tokio::select! {
             biased;
             _ = interrupt.recv() => Ok(OK),
+            _ = terminate.recv() => Ok(OK),
             ended = watch => ended,
         }
     }

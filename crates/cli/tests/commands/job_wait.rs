@@ -181,15 +181,17 @@ fn people_read_one_line_for_each_change() {
 }
 
 #[test]
-fn an_interrupt_ends_a_watch_well() {
+fn an_interrupt_and_a_request_to_end_end_a_watch_well() {
     let world = World::new();
     set(&world, "import", "0", "ingest", &["--started"]);
-    let mut watching = Watching::start(&world, &["--json"]);
-    watching.event();
-    let pid = Pid::from_raw(watching.child.id().cast_signed()).expect("a process");
-    kill_process(pid, Signal::INT).expect("it is there");
-    let (_, said) = watching.end(0);
-    assert_eq!(said.err, "");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut watching = Watching::start(&world, &["--json"]);
+        watching.event();
+        let pid = Pid::from_raw(watching.child.id().cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("it is there");
+        let (_, said) = watching.end(0);
+        assert_eq!(said.err, "");
+    }
 }
 
 /// A terminal of 80 columns: our end, and that of a program.
