@@ -124,3 +124,22 @@ fn an_end_that_was_missed_is_logged_with_what_it_is_about() {
     let missed = r#"WARN 🟡 end of a state was missed jobID=import taskID=0 tag="c""#;
     assert_eq!(lines[1..], [missed]);
 }
+
+#[test]
+fn a_listener_that_is_overtaken_by_compaction_says_so_and_goes_on() {
+    let lines = lines(async {
+        let world = World::with(1).await;
+        world.set(0, "a", 1).await;
+        let process = world.process();
+        let monitor = process.monitor().await;
+        assert_eq!(monitor.get_state(&tag("a")).await.unwrap().status, 1);
+        process.disconnect(1);
+        world.set(0, "a", 2).await;
+        world.settle().await;
+        world.compact().await;
+        world.pass(seconds(1)).await;
+        assert_eq!(monitor.get_state(&tag("a")).await.unwrap().status, 2);
+    });
+    let behind = "WARN 🟡 listener fell behind the history that is kept jobID=import";
+    assert_eq!(lines[1..], [behind]);
+}
