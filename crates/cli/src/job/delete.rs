@@ -29,10 +29,15 @@ impl Delete {
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let (jobs, name) = (client.engine.jobs(), clean(self.job.as_str()));
         let none = || plimsoll::Error::from(NotFound::Job(self.job.clone()));
-        let found = jobs.get(&self.job).await?;
-        // Of one that was deleted before, something may be left.
-        let found = found.filter(|job| job.deleted_at.is_none() || !self.mark);
-        let what = self.what(&found.ok_or_else(none)?, client);
+        let what = match jobs.get(&self.job).await {
+            // Of one that was deleted before, something may be left.
+            Ok(Some(job)) if job.deleted_at.is_none() || !self.mark => self.what(&job, client),
+            Ok(_) => return Err(none().into()),
+            Err(plimsoll::Error::Corrupt(_)) => {
+                format!("job {name}, whose record cannot be read, and its states")
+            }
+            Err(error) => return Err(error.into()),
+        };
         let question = format!("Delete {what}?");
         let would = format!("this deletes {what}");
         if !self.yes && !ask::agreed(&question, &would, "add --yes")? {

@@ -240,6 +240,30 @@ fn what_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[test]
+fn what_cannot_be_read_can_be_deleted_and_begun_anew() {
+    let world = World::new();
+    for (job, mark) in [("a", &[][..]), ("b", &["--mark"])] {
+        set(&world, job, "0", "ingest", &["--started"]);
+        world.act(async |engine| {
+            let key = format!("plimsoll.jobs.{job}");
+            (engine.records().set_field(&key, "partitions", "x")).await
+        });
+        world.run(&["job", "show", job]).ended(1);
+        let asked = world.run(&["job", "delete", job]).ended(2);
+        let what = format!("job {job}, whose record cannot be read, and its states");
+        assert!(asked.err.contains(&what), "{asked:?}");
+        world.run(&["job", "show", job]).ended(1);
+        let command = [&["job", "delete", job, "--yes"], mark].concat();
+        world.run(&command).ended(0);
+        let again = set(&world, job, "0", "ingest", &["--started", "--json"]).object();
+        assert_eq!(
+            (&again["version"], &again["created"]),
+            (&json!(2), &json!(true))
+        );
+    }
+}
+
+#[test]
 fn a_job_is_shown_with_bars_and_who_is_last() {
     let world = World::new();
     stages(&world);

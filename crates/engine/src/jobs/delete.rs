@@ -9,11 +9,11 @@ use std::time::Duration;
 use plimsoll_core::error::Problem;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Merge, Scan, Write};
-use plimsoll_core::{Invalid, Name, Result, Revision};
+use plimsoll_core::{CommitId, Invalid, Name, Result, Revision, Timestamp};
 
 use super::Jobs;
 use super::contest::Contest;
-use super::info::{FLOOR, Job, Life, Phase};
+use super::info::{self, FLOOR, Job, Life, Phase};
 use super::stored::{Keys, VERSION};
 use crate::answer::refused_by;
 use crate::fields::Reader;
@@ -35,6 +35,8 @@ impl Jobs {
     /// `job_deleted`. Answers whether there was a job to be deleted.
     ///
     /// The job may be created again. Versions go on growing then, unless that is more than 30 days later.
+    ///
+    /// A job whose record cannot be read (`Corrupt`) is deleted like any other.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -70,13 +72,25 @@ impl Jobs {
     pub(crate) async fn mark(&self, keys: &Keys, only: Option<&Life>) -> Result<bool> {
         let mut contest = Contest::default();
         loop {
-            let job = self.read(keys).await?;
-            let alive = job.filter(|job| job.phase != Phase::Deleted);
-            let meant = |job: &Job| only.is_none_or(|only| *only == Life::of(&job.info));
-            let Some(job) = alive.filter(meant) else {
+            let Some(record) = self.record(keys).await? else {
                 return Ok(false);
             };
-            if self.move_to(keys, &job, Phase::Deleted).await?.is_some() {
+            let marked = match Job::read(&record) {
+                Ok(job) => {
+                    let meant = only.is_none_or(|only| *only == Life::of(&job.info));
+                    if job.phase == Phase::Deleted || !meant {
+                        return Ok(false);
+                    }
+                    self.move_to(keys, &job, Phase::Deleted).await?
+                }
+                // Which life it is in cannot be told. Who goes by the name means what is there.
+                Err(_) if only.is_none() => {
+                    let delete = |now, id| info::unreadable_deleted(keys, &record, now, id);
+                    self.if_as_seen(delete).await?
+                }
+                Err(error) => return Err(error),
+            };
+            if marked.is_some() {
                 return Ok(true);
             }
             contest.again(&self.engine).await?;
@@ -90,9 +104,18 @@ impl Jobs {
         job: &Job,
         to: Phase,
     ) -> Result<Option<Revision>> {
+        self.if_as_seen(|now, id| job.moved(keys, to, now, id))
+            .await
+    }
+
+    /// Changes the record of a job, by a commit that is refused unless it is as it was read.
+    async fn if_as_seen(
+        &self,
+        change: impl FnOnce(Timestamp, CommitId) -> Result<Commit, Invalid>,
+    ) -> Result<Option<Revision>> {
         let now = self.patiently(|| self.engine.store().ping()).await?;
         let id = self.engine.ids().commit();
-        match self.commit(job.moved(keys, to, now, id)?).await {
+        match self.commit(change(now, id)?).await {
             Ok(receipt) => crate::locks::written(&receipt).map(Some),
             Err(error) if refused_by(&error).is_some() => Ok(None),
             Err(error) => Err(error),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::record::{Fields, Record, fields};
-use plimsoll_core::store::{Commit, Guard, Merge, Write};
+use plimsoll_core::store::{Commit, Guard, Merge, Put, Write};
 use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp};
 
 use super::stored::{Keys, job_of};
@@ -180,6 +180,39 @@ impl Job {
             .guard(Guard::RecordAt(keys.job.clone(), self.revision))
             .id(id))
     }
+}
+
+/// Marks a job as deleted whose record cannot be read, if that is as it was seen. What can be read of it stays,
+/// for whoever creates the job again.
+pub(crate) fn unreadable_deleted(
+    keys: &Keys,
+    record: &Record,
+    now: Timestamp,
+    id: CommitId,
+) -> Result<Commit, Invalid> {
+    let read = Reader(record);
+    let number = |field| read.number::<u64>(field).ok();
+    // If it cannot be read, one that no life before can have had: each has written the record.
+    let generations = Phase::ALL.iter().filter_map(|phase| number(phase.field()));
+    let generation = generations.max().unwrap_or(record.revision.get());
+    let created_at = read.number(CREATED_AT).ok();
+    let created_at = created_at.and_then(|micros| Timestamp::from_micros(micros).ok());
+    let fields = fields([
+        (
+            PARTITIONS,
+            read.number::<u32>(PARTITIONS).unwrap_or(1).to_string(),
+        ),
+        (
+            CREATED_AT,
+            created_at.unwrap_or(now).as_micros().to_string(),
+        ),
+        (Phase::Deleted.field(), generation.to_string()),
+        (FLOOR, number(FLOOR).unwrap_or(0).to_string()),
+        (DELETED_AT, now.as_micros().to_string()),
+    ])?;
+    Ok(Commit::of(Write::Put(Put::new(keys.job.clone(), fields)))
+        .guard(Guard::RecordAt(keys.job.clone(), record.revision))
+        .id(id))
 }
 
 /// What is said about a job, as fields of its record.

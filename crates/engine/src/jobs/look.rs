@@ -4,6 +4,7 @@ use futures::StreamExt;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream};
 use plimsoll_core::error::Error;
+use plimsoll_core::record::Record;
 use plimsoll_core::store::{Cursor, Page, Scan};
 use plimsoll_core::{Name, Prefix, Result, StoreExt};
 
@@ -78,12 +79,17 @@ impl Jobs {
 
     /// The record of a job.
     pub(crate) async fn read(&self, keys: &Keys) -> Result<Option<Job>> {
-        let store = self.engine.store();
-        let record = self.patiently(|| store.record(&keys.job)).await?;
+        let record = self.record(keys).await?;
         record.as_ref().map(Job::read).transpose()
     }
 
-    pub(crate) async fn scan(&self, scan: Scan) -> Result<Page<plimsoll_core::record::Record>> {
+    /// The same as it is stored.
+    pub(crate) async fn record(&self, keys: &Keys) -> Result<Option<Record>> {
+        let store = self.engine.store();
+        self.patiently(|| store.record(&keys.job)).await
+    }
+
+    pub(crate) async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
         let store = self.engine.store();
         self.patiently(|| store.scan(scan.clone())).await
     }

@@ -1,12 +1,12 @@
 //! Jobs that are deleted while others write, and created again.
 
 use futures::future::join_all;
-use plimsoll_core::Key;
 use plimsoll_core::decorate::Method;
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Commit, Put, Write};
+use plimsoll_core::store::{Commit, Merge, Put, Write};
+use plimsoll_core::{Key, StoreExt};
 
-use crate::world::{DAY, at, code, in_memory, number, spawn, text, worlds};
+use crate::world::{DAY, at, code, in_memory, name, number, spawn, text, worlds};
 
 #[tokio::test]
 async fn a_deleted_job_refuses_writes_and_leaves_only_a_mark_that_expires() {
@@ -226,4 +226,81 @@ async fn a_removal_that_comes_late_takes_nothing_from_the_next_life() {
             assert_eq!(new.set_state(at("a", 3)).await.unwrap().version, 3);
         }
     }
+}
+
+#[tokio::test]
+async fn a_job_whose_record_cannot_be_read_is_deleted_and_can_be_created_again() {
+    let broken = [
+        ("generation", None),
+        ("generation", Some("x")),
+        ("partitions", Some("many")),
+        ("created_at", Some("")),
+        ("floor", None),
+        ("retain_ms", Some("long")),
+    ];
+    for world in worlds().await {
+        for (n, (field, value)) in broken.into_iter().enumerate() {
+            let job = format!("import-{n}");
+            let jobs = world.process(n as u64).jobs;
+            jobs.join(&job, 0, 2).await.unwrap();
+            jobs.delete(&job).await.unwrap();
+            let old = jobs.join(&job, 0, 2).await.unwrap();
+            old.set_state(at("a", 1)).await.unwrap();
+            old.set_state(at("a", 2)).await.unwrap();
+            let merge = Merge::new(Key::new(format!("plimsoll.jobs.{job}")).unwrap());
+            let merge = match value {
+                Some(value) => merge.set(fields([(field, value)]).unwrap()),
+                None => merge.unset(name(field)),
+            };
+            let spoil = Commit::of(Write::Merge(merge));
+            world.store.commit_one(spoil).await.unwrap();
+            assert_eq!(code(jobs.get(&job).await), "corrupt");
+            assert_eq!(code(jobs.join(&job, 0, 2).await), "corrupt");
+            // It does not know whether it is its own.
+            assert_eq!(code(old.delete_job().await), "corrupt");
+
+            assert!(jobs.mark_deleted(&job).await.unwrap());
+            assert!(!jobs.mark_deleted(&job).await.unwrap());
+            assert_eq!(code(old.set_state(at("a", 3)).await), "job_deleted");
+            assert!(!jobs.delete(&job).await.unwrap());
+            let states = format!("plimsoll.states.{job}.");
+            assert_eq!(world.records(&states).await, []);
+            assert!(world.job(&job).await.unwrap().expires_at.is_some());
+
+            let new = jobs.join(&job, 0, 5).await.unwrap();
+            assert_eq!(new.set_state(at("a", 1)).await.unwrap().version, 3);
+            let info = jobs.get(&job).await.unwrap().unwrap();
+            assert_eq!(info.partitions, 5);
+            // If it could not be read, it is one that was never there.
+            match field {
+                "generation" => assert!(info.generation > 3, "{info:?}"),
+                _ => assert_eq!(info.generation, 3),
+            }
+            assert_eq!(code(old.set_state(at("a", 3)).await), "job_deleted");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_is_mended_before_it_is_deleted_is_not_taken_for_unreadable() {
+    let world = in_memory();
+    let process = world.process(1);
+    let manager = process.jobs.join("import", 0, 4).await.unwrap();
+    let key = Key::new("plimsoll.jobs.import").unwrap();
+    let good = world.job("import").await.unwrap().fields;
+    let put = |fields| Commit::of(Write::Put(Put::new(key.clone(), fields)));
+    let bad = fields([("partitions", "x")]).unwrap();
+    world.store.commit_one(put(bad)).await.unwrap();
+    process.spy.hold(Method::Commit);
+    let jobs = process.jobs.clone();
+    let deleting = spawn(async move { jobs.mark_deleted("import").await });
+    world.settle().await;
+    world.store.commit_one(put(good)).await.unwrap();
+    process.spy.let_go();
+    assert!(deleting.await.unwrap().unwrap());
+    // It is the job's own mark, and not one that was made up.
+    let mark = world.job("import").await.unwrap();
+    assert_eq!(number(&mark, "partitions"), 4);
+    assert_eq!(number(&mark, "deleted"), 1);
+    assert_eq!(code(manager.set_state(at("a", 1)).await), "job_deleted");
 }
