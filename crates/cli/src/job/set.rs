@@ -1,6 +1,7 @@
 //! `plimsoll job set`: a shell script as a partition.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::Args;
 use plimsoll::error::NotFound;
@@ -38,9 +39,18 @@ pub(super) struct Set {
     /// More about it: an object in JSON, @FILE, or - for standard input.
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
+    /// The version of what the payload looks like; 1 if nothing is said.
+    #[arg(long, value_name = "NUMBER", requires = "payload")]
+    schema_version: Option<u32>,
     /// Names this write: the same again changes nothing.
     #[arg(long, value_name = "ID")]
     event_id: Option<Name>,
+    /// Whoever creates the job: how long it is kept after all its partitions have finished.
+    #[arg(long, value_name = "TIME", value_parser = input::duration, requires = "partitions")]
+    retain: Option<Duration>,
+    /// Whoever creates the job: something about it that `job show` tells.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = about, requires = "partitions")]
+    about: Vec<(Name, String)>,
 }
 
 /// How far it is.
@@ -62,6 +72,13 @@ struct What {
     /// Something is not right: status -2.
     #[arg(long, value_name = "TEXT")]
     warning: Option<String>,
+}
+
+/// `NAME=VALUE`, of which the value is any text.
+fn about(text: &str) -> Result<(Name, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let name = Name::for_field("name", name).map_err(|invalid| invalid.to_string())?;
+    Ok((name, value.to_owned()))
 }
 
 #[derive(Serialize)]
@@ -105,9 +122,14 @@ impl Set {
                 found.ok_or_else(none)?.partitions
             }
         };
-        let manager = jobs
-            .join(self.job.as_str(), self.partition, partitions)
-            .await?;
+        let mut join = jobs.join(self.job.as_str(), self.partition, partitions);
+        if let Some(retain) = self.retain {
+            join = join.retain(retain);
+        }
+        for (name, value) in &self.about {
+            join = join.about(name, value)?;
+        }
+        let manager = join.await?;
         if manager.partitions() != partitions {
             let stored = count(manager.partitions().into(), "partition");
             let job = clean(self.job.as_str());
@@ -129,6 +151,9 @@ impl Set {
             let payload: Value = serde_json::from_slice(&bytes)
                 .map_err(|error| CliError::Usage(format!("--payload: no JSON: {error}")))?;
             state = state.payload(payload)?;
+        }
+        if let Some(version) = self.schema_version {
+            state = state.schema_version(version);
         }
         Ok(state)
     }

@@ -84,6 +84,50 @@ fn each_way_to_say_how_far_it_is_has_its_status_and_message() {
 }
 
 #[test]
+fn whoever_creates_a_job_says_how_long_it_is_kept_and_what_it_is_about() {
+    let world = World::new();
+    let about = ["--about", "source=ftp", "--about", "query=a=b"];
+    let first = [&["--started", "--retain", "2d"], &about[..]].concat();
+    set(&world, "import", "0", "ingest", &first);
+    // It is there already.
+    let other = ["--started", "--retain", "1h", "--about", "source=mail"];
+    set(&world, "import", "1", "ingest", &other);
+    let job = shown(&world, "import", &[]);
+    assert_eq!(job["retain_ms"], 2 * 86_400_000);
+    assert_eq!(job["about"], json!({"query": "a=b", "source": "ftp"}));
+    let told = world.run(&["job", "show", "import"]).ended(0).out;
+    assert!(told.contains("2d after it has finished"), "{told}");
+    assert!(told.contains("ftp"), "{told}");
+}
+
+#[test]
+fn a_payload_has_the_version_of_what_it_looks_like() {
+    let world = World::new();
+    let payload = ["--finished", "--payload", "{}"];
+    for (more, version) in [(&[][..], 1), (&["--schema-version", "7"], 7)] {
+        set(&world, "import", "0", "ingest", &[&payload, more].concat());
+        let state = &shown(&world, "import", &[])["states"][0];
+        assert_eq!(state["schema_version"], version);
+    }
+}
+
+/// Scripts say what a command has written, however much that is.
+#[test]
+fn an_error_of_any_length_is_set() {
+    let world = World::new();
+    let much = "x".repeat(100_000);
+    for how in ["--error", "--warning"] {
+        set(&world, "import", "0", "ingest", &[how, &much]);
+        let state = &shown(&world, "import", &[])["states"][0];
+        let message = state["message"].as_str().expect("a text");
+        assert_eq!(message.len(), 64 * 1_024, "{how}");
+        assert!(message.ends_with("x…"), "{how}");
+    }
+    let ended = world.run(&["job", "barrier", "import", "ingest"]).ended(30);
+    assert!(ended.err.contains("partition 0"), "{}", &ended.err[..200]);
+}
+
+#[test]
 fn a_payload_comes_from_standard_input_too() {
     let world = World::new();
     let command = [
@@ -131,6 +175,14 @@ fn what_makes_no_sense_is_refused_and_writes_nothing() {
     assert!(text.err.contains("--payload: no JSON"), "{text:?}");
     of_four(&["--finished", "--payload", "[1]"]);
     of_four(&["--finished", "--event-id", ""]);
+    of_four(&["--finished", "--schema-version", "2"]);
+    of_four(&["--finished", "--payload", "{}", "--schema-version", "-1"]);
+    of_four(&["--finished", "--retain", "long"]);
+    of_four(&["--finished", "--about", "source"]);
+    of_four(&["--finished", "--about", "=ftp"]);
+    // Who does not say how many there are creates nothing.
+    refused(&["--partition", "0", "--finished", "--retain", "1h"], 2);
+    refused(&["--partition", "0", "--finished", "--about", "a=b"], 2);
     let many = ["--partition", "4", "--partitions", "4", "--finished"];
     let many = refused(&many, 2);
     assert!(many.err.contains("partition"), "{many:?}");
