@@ -1,5 +1,7 @@
 //! `plimsoll record cas`: writes only what is still so.
 
+use std::time::Duration;
+
 use clap::Args;
 use plimsoll::records::{Swap, Swapped};
 use plimsoll::store::Guard;
@@ -10,8 +12,9 @@ use super::given::{Changes, Given, given, key};
 use super::write::values;
 use crate::client::Client;
 use crate::exit::{CliError, OK, Outcome};
+use crate::input;
 use crate::output::say;
-use crate::text::{cut, escaped};
+use crate::text::{clean, cut, escaped};
 
 /// Writes to a record only if it is as expected: all of it or nothing. Shows its revision.
 ///
@@ -54,6 +57,18 @@ pub(super) struct Cas {
     set: Vec<Given>,
     #[command(flatten)]
     changes: Changes,
+    /// Lets the record live for so long from now.
+    #[arg(long, value_name = "TIME", value_parser = input::duration, conflicts_with = "persist")]
+    ttl: Option<Duration>,
+    /// Lets the record live for ever.
+    #[arg(long)]
+    persist: bool,
+    /// Removes the record.
+    #[arg(
+        long,
+        conflicts_with_all = ["field", "set", "unset", "add", "raise", "ttl", "persist"]
+    )]
+    delete: bool,
 }
 
 #[derive(Serialize)]
@@ -64,7 +79,7 @@ struct WireSwapped<'a> {
 
 impl Cas {
     pub(super) async fn run(self, client: &Client) -> Outcome {
-        let key = self.key.clone();
+        let (key, deletes) = (self.key.clone(), self.delete);
         match client.engine.records().swap(self.swap(client)?).await? {
             Swapped::Refused(guard) => Err(CliError::NotSwapped(otherwise(&guard))),
             Swapped::Done(revision) => {
@@ -75,6 +90,11 @@ impl Cas {
                         client.screen.object(&WireSwapped { key, revision })?
                     }
                     (false, Some(revision)) => say(&format!("{revision}\n"))?,
+                    (false, None) if deletes => {
+                        let deleted = format!("Deleted {}.", clean(key.as_str()));
+                        client.screen.note(&deleted);
+                        true
+                    }
                     // Nothing was to be written: what was expected holds.
                     (false, None) => true,
                 };
@@ -118,6 +138,13 @@ impl Cas {
         }
         for (name, number) in self.changes.raise {
             swap = swap.raise(name, number);
+        }
+        // At last: what is written may create the record.
+        if self.persist || self.ttl.is_some() {
+            swap = swap.touch(self.ttl);
+        }
+        if self.delete {
+            swap = swap.delete();
         }
         Ok(swap)
     }

@@ -116,6 +116,58 @@ fn every_expectation_is_kept_and_named_when_it_does_not_hold() {
 }
 
 #[test]
+fn how_long_a_record_lives_is_changed_only_if_it_is_as_expected() {
+    let world = World::new();
+    let lives = || {
+        let got = world.run(&["record", "get", "job.7", "--json"]);
+        got.ended(0).object()["expires_at"].clone()
+    };
+    // What is created by the same swap, too.
+    let created = ["--absent", "--set", "n=1", "--ttl", "1h", "--json"];
+    let created = cas(&world, &created).ended(0).object();
+    assert!(lives().is_string());
+    cas(&world, &["n", "2", "3", "--persist"]).ended(40);
+    cas(&world, &["--when", "n=2", "--persist"]).ended(40);
+    assert!(lives().is_string());
+    let revision = created["revision"].to_string();
+    let touched = ["--revision", &revision, "--persist"];
+    let touched = cas(&world, &touched).ended(0).line().to_owned();
+    assert_ne!(touched, revision);
+    assert!(lives().is_null());
+    // It is another revision now.
+    cas(&world, &["--revision", &revision, "--ttl", "1h"]).ended(40);
+    let swapped = cas(&world, &["n", "1", "2", "--ttl", "1h"]).ended(0);
+    assert!(lives().is_string());
+    let got = world.run(&["record", "get", "job.7", "--json"]).ended(0);
+    assert_eq!(got.object()["revision"].to_string(), swapped.line());
+    world.run(&["record", "delete", "job.7"]).ended(0);
+    cas(&world, &["--absent", "--persist"]).ended(3);
+}
+
+#[test]
+fn a_record_is_deleted_only_if_it_is_as_expected() {
+    let world = World::new();
+    world
+        .run(&["record", "put", "job.7", "state=done"])
+        .ended(0);
+    cas(&world, &["--when", "state=failed", "--delete"]).ended(40);
+    world.run(&["record", "get", "job.7"]).ended(0);
+    let deleted = cas(&world, &["--when", "state=done", "--delete"]).ended(0);
+    assert_eq!(
+        (deleted.out.as_str(), deleted.err.as_str()),
+        ("", "Deleted job.7.\n")
+    );
+    world.run(&["record", "get", "job.7"]).ended(3);
+    cas(&world, &["--present", "--delete"]).ended(40);
+    world
+        .run(&["record", "put", "job.7", "state=done"])
+        .ended(0);
+    let deleted = cas(&world, &["--present", "--delete", "--json"]).ended(0);
+    assert_eq!(deleted.object(), json!({"key": "job.7", "revision": null}));
+    assert_eq!(deleted.err, "");
+}
+
+#[test]
 fn a_swap_that_makes_no_sense_is_refused() {
     let world = World::new();
     for wrong in [
@@ -126,6 +178,17 @@ fn a_swap_that_makes_no_sense_is_refused() {
         &["state", "a", "b", "--set", "state=c"],
         &["--set", "a=1"],
         &["--absent", "--present", "--set", "a=1"],
+        &["--delete"],
+        &["--ttl", "1h"],
+        &["state", "a", "b", "--delete"],
+        &["--present", "--delete", "--set", "a=1"],
+        &["--present", "--delete", "--unset", "a"],
+        &["--present", "--delete", "--add", "a=1"],
+        &["--present", "--delete", "--raise", "a=1"],
+        &["--present", "--delete", "--ttl", "1h"],
+        &["--present", "--delete", "--persist"],
+        &["--present", "--persist", "--ttl", "1h"],
+        &["--present", "--ttl", "long"],
     ] {
         cas(&world, wrong).ended(2);
     }
