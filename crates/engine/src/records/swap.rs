@@ -117,7 +117,8 @@ impl Swap {
         self.guard(|key| Ok(Guard::RecordPresent(key)))
     }
 
-    /// Only if the record is still what was read at this revision.
+    /// Only if the record is still what was read at this revision. A new time to live makes it another one,
+    /// and watches are not told of that: read it again before swapping.
     pub fn when_at(self, revision: Revision) -> Self {
         self.guard(|key| Ok(Guard::RecordAt(key, revision)))
     }

@@ -172,7 +172,7 @@ impl Records {
         revision(self.write(touch).await?)
     }
 
-    /// Lets the record live for ever. `record_not_found` if it is not there.
+    /// Lets the record live for ever. `record_not_found` if it is not there. The history does not show it.
     pub async fn persist(&self, key: impl AsRef<str>) -> Result<Revision> {
         let persist = Write::Touch(Key::new(key)?, None);
         revision(self.write(persist).await?)

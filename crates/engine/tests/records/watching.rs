@@ -22,6 +22,7 @@ on_each_store!(
     only_changes_if_nothing_else_is_asked_for,
     faults_are_not_seen_by_those_who_watch,
     what_is_written_during_the_snapshot_is_told_once,
+    a_new_time_to_live_raises_the_revision_and_is_not_told,
 );
 
 /// An event as `key=n`, `-key`, `|` and `!`.
@@ -228,5 +229,36 @@ async fn what_is_written_during_the_snapshot_is_told_once(w: World) -> Result<()
     let told = latest.into_iter().filter(|(_, (_, there))| *there);
     let told: BTreeMap<_, _> = told.map(|(key, (revision, _))| (key, revision)).collect();
     assert_eq!(told, there);
+    Ok(())
+}
+
+/// Leases are renewed all the time: the history would have room for little else.
+async fn a_new_time_to_live_raises_the_revision_and_is_not_told(w: World) -> Result<()> {
+    w.records.set_field("a.1", "n", 0).await?;
+    let mut watch = w.records.watch("a.")?;
+    let WatchEvent::Snapshot(record) = watch.next().await? else {
+        panic!("it is there");
+    };
+    assert_eq!(told(&mut watch, 1).await?, ["|"]);
+    let touched = w.records.touch("a.1", MINUTE).await?;
+    let persisted = w.records.persist("a.1").await?;
+    let swap = Swap::new("a.1").touch(Some(MINUTE));
+    assert!(w.records.swap(swap).await?.is_done());
+    assert!(record.revision < touched && touched < persisted);
+    w.records.set_field("a.2", "n", 1).await?;
+    assert_eq!(told(&mut watch, 1).await?, ["a.2=1"]);
+
+    // Who has only heard of it is refused, and reads it again.
+    let set = |at| Swap::new("a.1").when_at(at).set("n", 2).touch(None);
+    assert!(!w.records.swap(set(record.revision)).await?.is_done());
+    let read = w.records.get("a.1").await?.unwrap();
+    assert!(read.revision > persisted);
+    assert!(w.records.swap(set(read.revision)).await?.is_done());
+    // What else is written with it is told, as it is afterwards.
+    let WatchEvent::Put { record, .. } = watch.next().await? else {
+        panic!("a field was set");
+    };
+    assert_eq!(Some(&record), w.records.get("a.1").await?.as_ref());
+    assert_eq!(record.expires_at, None);
     Ok(())
 }
