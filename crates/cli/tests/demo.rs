@@ -188,29 +188,49 @@ fn workers_that_are_killed_and_frozen_all_the_time_lose_nothing() {
     assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
 }
 
+/// What can be done to a server and to the way to it, and where the summary counts it.
+const TROUBLES: [(&str, &str); 6] = [
+    ("restart", "server_killed"),
+    ("backends", "backends_killed"),
+    ("cut", "cut"),
+    ("cut-answers", "cut_in_answers"),
+    ("stall", "stalled"),
+    ("half-open", "half_open"),
+];
+
+/// A short share of `scripts/chaos postgres`, from which nothing may be wrong.
+fn chaos_on_postgres(tasks: u64, arguments: &[&str]) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/chaos");
+    let mut chaos = Command::new(script);
+    chaos.args(["postgres", "--tasks", &tasks.to_string(), "--workers", "4"]);
+    chaos.args(["--concurrency", "16", "--seed", "7", "--minutes-max", "5"]);
+    chaos.arg("--json").args(arguments);
+    chaos.env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"));
+    let summary = summary(&chaos.output().expect("scripts/chaos runs"));
+    assert_books(&summary, tasks);
+    for field in ["fences_fallen", "leases_left", "miscounted"] {
+        assert_eq!(number(&summary, field), 0, "{field} in {summary}");
+    }
+    summary
+}
+
 /// The whole of it is `scripts/chaos postgres`.
 #[test]
 fn workers_on_a_server_that_is_killed_and_hard_to_reach_lose_nothing() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/chaos");
-    let mut chaos = Command::new(script);
-    chaos.args(["postgres", "--tasks", "2000", "--workers", "4", "--json"]);
-    chaos.args(["--concurrency", "16", "--seed", "7", "--minutes-max", "5"]);
-    chaos.env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"));
-    let summary = summary(&chaos.output().expect("scripts/chaos runs"));
-    assert_books(&summary, 2_000);
-    let wrong = ["fences_fallen", "leases_left", "miscounted"];
-    for field in wrong {
-        assert_eq!(number(&summary, field), 0, "{field} in {summary}");
-    }
-    for field in [
-        "killed",
-        "frozen",
-        "server_killed",
-        "cut",
-        "stalled",
-        "half_open",
-    ] {
+    let summary = chaos_on_postgres(2_000, &[]);
+    let troubles = TROUBLES.map(|(_, field)| field);
+    for field in ["killed", "frozen"].iter().chain(&troubles) {
         assert!(number(&summary, field) > 0, "{field} in {summary}");
+    }
+}
+
+#[test]
+fn chaos_does_only_what_it_is_told_to_a_server() {
+    let only = ["backends", "cut"];
+    let summary = chaos_on_postgres(200, &["--only", &only.join(",")]);
+    for (kind, field) in TROUBLES {
+        let happened = number(&summary, field) > 0;
+        assert_eq!(happened, only.contains(&kind), "{field} in {summary}");
     }
 }
 

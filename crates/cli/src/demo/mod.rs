@@ -219,9 +219,11 @@ async fn no_trouble() -> Result<Troubles, DemoError> {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Troubles {
     server_killed: u64,
-    /// How often all connections were ended by the server.
+    /// How many connections were ended by the server: those of all workers, ten times a second.
     backends_killed: u64,
+    /// How often all connections were cut.
     cut: u64,
+    /// For how many short whiles connections were cut in the middle of an answer, and so on.
     cut_in_answers: u64,
     stalled: u64,
     half_open: u64,

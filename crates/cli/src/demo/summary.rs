@@ -118,7 +118,7 @@ impl Summary {
             ("leases of done tasks", self.leases_left),
             ("counted wrong", self.miscounted),
             ("server killed", troubles.server_killed),
-            ("all backends killed", troubles.backends_killed),
+            ("backends killed", troubles.backends_killed),
             ("connections cut", troubles.cut),
             ("cut within answers", troubles.cut_in_answers),
             ("network stalled", troubles.stalled),

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use plimsoll::clock::{Clock, SystemClock};
 use plimsoll::postgres::tokio_postgres::{self, NoTls};
 use plimsoll::{Ids, StoreUrl};
@@ -22,6 +22,9 @@ use crate::chaos::proxy::{Mode, Proxy};
 const NAME: &str = "plimsoll chaos";
 /// How long a worker waits for an answer, in seconds: not for long, so that much can happen.
 const CALL_TIMEOUT: u64 = 2;
+/// How long nothing is left half open after that was done: everybody waits for an answer first, and nobody would
+/// get anything done if it came again by then.
+const RECOVERY: Duration = Duration::from_secs(2 * CALL_TIMEOUT);
 /// How often connections are ended from the side of the server, and how many times in a row.
 const KILL_EVERY: Duration = Duration::from_millis(100);
 const KILLS: u64 = 15;
@@ -53,12 +56,49 @@ pub(crate) struct ChaosPostgres {
     /// It has failed if it takes longer than this.
     #[arg(long, value_name = "MINUTES", default_value_t = 20)]
     minutes_max: u64,
+    /// Only this is done to the server and to the way to it; several with commas between them.
+    /// Without it, everything is. Workers are killed and frozen in any case.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    only: Vec<Kind>,
     /// What happens when comes from this. Without it, from chance.
     #[arg(long)]
     seed: Option<u64>,
     /// One JSON object instead of a summary for people.
     #[arg(long)]
     json: bool,
+}
+
+/// What can be done to a server and to the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// The server is killed and started again.
+    Restart,
+    /// The server ends the connections of all workers, ten times a second.
+    Backends,
+    /// All connections are cut.
+    Cut,
+    /// Connections are cut in the middle of an answer.
+    CutAnswers,
+    /// Nothing arrives for a while.
+    Stall,
+    /// Connections stay open, and nothing arrives on them any more.
+    HalfOpen,
+}
+
+impl Kind {
+    /// Each as often as it shall be drawn: what takes long is rarer.
+    const DRAWN: [Self; 10] = [
+        Self::Restart,
+        Self::Backends,
+        Self::Cut,
+        Self::Cut,
+        Self::CutAnswers,
+        Self::CutAnswers,
+        Self::Stall,
+        Self::Stall,
+        Self::HalfOpen,
+        Self::HalfOpen,
+    ];
 }
 
 impl ChaosPostgres {
@@ -91,6 +131,9 @@ impl ChaosPostgres {
             proxy,
             server,
             restart: self.restart,
+            kinds: drawn_from(&self.only),
+            due: all_of(&self.only),
+            last: None,
             done: Troubles::default(),
         };
         let mischief = Mischief::Dice(Dice::new(seed, clock));
@@ -124,7 +167,26 @@ struct Trouble {
     proxy: Proxy,
     server: tokio_postgres::Config,
     restart: String,
+    /// What the dice choose from.
+    kinds: Vec<Kind>,
+    /// What comes first, the last of these at first: each kind once, so that a short run meets them all.
+    due: Vec<Kind>,
+    last: Option<Kind>,
     done: Troubles,
+}
+
+/// The kinds that are asked for; all if none is.
+fn all_of(only: &[Kind]) -> Vec<Kind> {
+    let mut kinds = Kind::value_variants().to_vec();
+    kinds.retain(|kind| only.is_empty() || only.contains(kind));
+    kinds
+}
+
+/// The same, each as often as it shall be drawn.
+fn drawn_from(only: &[Kind]) -> Vec<Kind> {
+    let mut kinds = Kind::DRAWN.to_vec();
+    kinds.retain(|kind| only.is_empty() || only.contains(kind));
+    kinds
 }
 
 impl Trouble {
@@ -137,28 +199,39 @@ impl Trouble {
                 _ = calm.wait_for(|calm| *calm) => return Ok(self.done),
                 () = self.clock.sleep(pause) => {}
             }
-            match self.dice.below(10) {
-                0 => self.restart().await?,
-                1 => self.kill_backends().await?,
-                2..4 => {
+            let kind = self.next();
+            if kind == Kind::HalfOpen && self.last == Some(kind) {
+                self.clock.sleep(RECOVERY).await;
+            }
+            self.last = Some(kind);
+            match kind {
+                Kind::Restart => self.restart().await?,
+                Kind::Backends => self.kill_backends().await?,
+                Kind::Cut => {
                     self.done.cut += 1;
                     self.proxy.cut();
                 }
-                4..6 => {
+                Kind::CutAnswers => {
                     self.done.cut_in_answers += 1;
                     let most = self.dice.below(200) as usize;
                     self.during(Mode::CutAnswers(most), 50, 300).await;
                 }
-                6..8 => {
+                Kind::Stall => {
                     self.done.stalled += 1;
                     self.during(Mode::Stall, 200, 3_000).await;
                 }
-                _ => {
+                Kind::HalfOpen => {
                     self.done.half_open += 1;
                     self.during(Mode::HalfOpen, 100, 1_000).await;
                 }
             }
         }
+    }
+
+    /// What is done next.
+    fn next(&mut self) -> Kind {
+        let drawn = self.dice.below(self.kinds.len() as u64) as usize;
+        self.due.pop().unwrap_or(self.kinds[drawn])
     }
 
     fn between(&self, least: u64, most: u64) -> Duration {
@@ -193,8 +266,10 @@ impl Trouble {
                     WHERE application_name LIKE $1 || '%'";
         let kills = async {
             for _ in 0..KILLS {
-                client.query(kill, &[&NAME]).await?;
-                self.done.backends_killed += 1;
+                let asked = client.query(kill, &[&NAME]).await?;
+                // One that was gone already is answered with `false`.
+                let killed = asked.iter().filter(|row| row.get(0)).count();
+                self.done.backends_killed += killed as u64;
                 self.clock.sleep(KILL_EVERY).await;
             }
             Ok(())
