@@ -58,6 +58,7 @@ fn came_near_everything(outcome: Result<Figures, Violation>) {
         figures.hand_overs,
         figures.states_written,
         figures.states_repeated,
+        figures.resumed,
     ];
     assert!(often.iter().all(|often| *often > 0), "{figures:?}");
 }
@@ -119,6 +120,8 @@ async fn planted_bugs_are_found() {
         (Spoil::EndlessLease, &["acknowledged"]),
         (Spoil::UnguardedLock, &["locks"]),
         (Spoil::LostKey, &["keys"]),
+        (Spoil::UntoldState, &["replay"]),
+        (Spoil::RepeatedState, &["replay"]),
     ] {
         let found = found(spoil).await;
         let is_known = |violation: &Violation| rules.contains(&violation.rule);

@@ -58,6 +58,7 @@ fn nothing_breaks_a_rule() {
         all.states_refused,
         all.jobs_deleted,
         all.replays_again,
+        all.resumed,
         all.histories_unread,
         all.aggregates_read,
         all.barriers_reached,

@@ -113,7 +113,9 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
         Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
-    if !resumes {
+    if resumes {
+        world.checker().figures.resumed += 1;
+    } else {
         let telling = Telling::new(notes.job, notes.scope.clone());
         let cursor = None;
         *notes.told() = Told { telling, cursor };

@@ -35,6 +35,8 @@ pub struct Figures {
     pub jobs_deleted: u64,
     /// Who followed states or records was too late, and was told everything again.
     pub replays_again: u64,
+    /// Who followed states went on from a cursor.
+    pub resumed: u64,
     /// The history could not be read by one who followed it.
     pub histories_unread: u64,
     /// The states of a job were read and compared.
@@ -70,6 +72,7 @@ impl AddAssign for Figures {
         self.states_refused += other.states_refused;
         self.jobs_deleted += other.jobs_deleted;
         self.replays_again += other.replays_again;
+        self.resumed += other.resumed;
         self.histories_unread += other.histories_unread;
         self.aggregates_read += other.aggregates_read;
         self.barriers_reached += other.barriers_reached;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::log::Recorder;
+use super::spoil::Spoiler;
 use super::{Recording, clerks, jobs, lockers, rivals, workers};
 
 /// What a client has.
@@ -21,6 +22,7 @@ pub(super) struct Desk {
     pub(super) recorder: Arc<Recorder>,
     pub(super) ids: Ids,
     pub(super) number: usize,
+    pub(super) spoiler: Option<Arc<Spoiler>>,
     ends: Duration,
 }
 
@@ -48,6 +50,7 @@ impl Desk {
 pub(super) async fn run(
     stores: &[Arc<dyn Store>],
     recorder: &Arc<Recorder>,
+    spoiler: Option<&Arc<Spoiler>>,
     ids: &Ids,
     recording: Recording,
 ) -> Result<()> {
@@ -61,6 +64,7 @@ pub(super) async fn run(
         recorder: recorder.clone(),
         ids: ids.clone(),
         number,
+        spoiler: spoiler.cloned(),
         ends,
     };
     let (done, is_done) = watch::channel(false);

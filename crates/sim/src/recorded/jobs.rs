@@ -21,6 +21,13 @@ const LAST: &str = "last";
 /// How long somebody who subscribes waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Who subscribes stays for up to so many events.
+const STAYS_FOR: u64 = 100;
+/// Of those who come back, one of so many begins from the start.
+const FRESH_ONE_OF: u64 = 4;
+/// How many events are buffered for one, at most.
+const DEPTH_MAX: u64 = 64;
+
 /// What a client takes part in. There are more clients than partitions: some are the same.
 fn part(number: usize) -> (&'static str, u32) {
     let partition = u32::try_from(number / 2).unwrap_or(0) % PARTITIONS;
@@ -105,13 +112,15 @@ pub(super) async fn finish(desk: Desk) -> Result<()> {
     Ok(())
 }
 
-/// Subscribes to a job, and follows it until everything is said.
+/// Subscribes to a job, and follows it until everything is said. Now and then it goes away, and comes
+/// back to where it was, or to the start.
 pub(super) async fn follow(desk: Desk, mut done: watch::Receiver<bool>) -> Result<()> {
     let (job, partition) = part(desk.number);
-    let scope = match desk.number % 3 {
+    let scope = match desk.number / 2 % 4 {
         0 => Scope::all(),
         1 => Scope::all().partition(partition),
-        _ => Scope::all().tag(TAGS[0])?,
+        2 => Scope::all().tag(TAGS[0])?,
+        _ => Scope::all().partition(partition).tag(TAGS[1])?,
     };
     let monitor = loop {
         match desk.engine.jobs().monitor(job).await {
@@ -120,37 +129,60 @@ pub(super) async fn follow(desk: Desk, mut done: watch::Receiver<bool>) -> Resul
             Err(error) => return Err(error),
         }
     };
-    let number = (desk.recorder).count(Event::Subscribes(job, scope.clone()));
-    let options = SubscribeOptions {
-        depth: 8,
-        after: None,
-    };
-    let mut subscription = monitor.subscribe(scope.clone(), options).await?;
-    let mut left: BTreeSet<(u32, &str)> = (0..PARTITIONS)
-        .flat_map(|partition| TAGS.map(|tag| (partition, tag)))
-        .filter(|(of, tag)| {
-            scope.partition.is_none_or(|one| one == *of)
-                && scope.tag.as_ref().is_none_or(|one| one.as_str() == *tag)
-        })
-        .collect();
-    while !left.is_empty() {
-        let Some(event) = next(&desk, &mut subscription, &mut done).await? else {
-            return Ok(());
+    let (mut cursor, mut left) = (None, BTreeSet::new());
+    loop {
+        let after = (cursor.take()).filter(|_| desk.ids.below(FRESH_ONE_OF) > 0);
+        let again = match &after {
+            Some(_) => Event::Resumes,
+            None => {
+                left = lasts(&scope);
+                Event::Subscribes(desk.number, job, scope.clone())
+            }
         };
-        if let StateEvent::State(state) = &event
-            && state
-                .event_id
-                .as_ref()
-                .is_some_and(|event| event.as_str() == LAST)
-        {
-            left.retain(|(partition, tag)| {
-                *partition != state.partition
-                    || state.tag.as_ref().is_none_or(|of| of.as_str() != *tag)
-            });
+        desk.recorder.note(again);
+        cursor.clone_from(&after);
+        let depth = usize::try_from(1 + desk.ids.below(DEPTH_MAX)).unwrap_or(1);
+        let options = SubscribeOptions { depth, after };
+        let mut subscription = monitor.subscribe(scope.clone(), options).await?;
+        let leaves_after = desk.ids.below(STAYS_FOR);
+        for _ in 0..=leaves_after {
+            let Some(event) = next(&desk, &mut subscription, &mut done).await? else {
+                return Ok(());
+            };
+            let forgets = (desk.spoiler.as_ref()).is_some_and(|spoiler| spoiler.forgets());
+            // Before the marker there is no cursor: it can only begin again.
+            if !(forgets && cursor.is_some()) {
+                cursor = event.cursor();
+            }
+            heard(&event, &mut left);
+            desk.recorder.note(Event::Told(desk.number, event));
+            if left.is_empty() && cursor.is_some() {
+                return Ok(());
+            }
         }
-        desk.recorder.note(Event::Told(number, event));
     }
-    Ok(())
+}
+
+/// Where the last thing has yet to be told, of a scope.
+fn lasts(scope: &Scope) -> BTreeSet<(u32, &'static str)> {
+    let all = (0..PARTITIONS).flat_map(|partition| TAGS.map(|tag| (partition, tag)));
+    all.filter(|(of, tag)| {
+        scope.partition.is_none_or(|one| one == *of)
+            && scope.tag.as_ref().is_none_or(|one| one.as_str() == *tag)
+    })
+    .collect()
+}
+
+/// Something was told; it may be the last thing.
+fn heard(event: &StateEvent, left: &mut BTreeSet<(u32, &'static str)>) {
+    let StateEvent::State(state) = event else {
+        return;
+    };
+    if (state.event_id.as_ref()).is_some_and(|event| event.as_str() == LAST) {
+        left.retain(|(partition, tag)| {
+            *partition != state.partition || state.tag.as_ref().is_none_or(|of| of.as_str() != *tag)
+        });
+    }
 }
 
 /// What it is told next; `None`: nothing, though everything was said a while ago.

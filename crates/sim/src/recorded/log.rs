@@ -55,9 +55,11 @@ pub(super) enum Event {
     Set(usize, Result<Written>),
     /// Who wrote this version reads.
     ReadsOwn(usize, u64, Result<State>),
-    /// Somebody subscribes to a job.
-    Subscribes(&'static str, Scope),
-    /// A subscriber, by number, was told something.
+    /// Somebody, by number, subscribes to a job from the start.
+    Subscribes(usize, &'static str, Scope),
+    /// It goes on from where it was.
+    Resumes,
+    /// It was told something.
     Told(usize, StateEvent),
 }
 

@@ -58,7 +58,7 @@ pub async fn record(
         Arc::new(store) as Arc<dyn Store>
     });
     let recorded: Vec<Arc<dyn Store>> = recorded.collect();
-    clients::run(&recorded, &recorder, &ids, recording).await?;
+    clients::run(&recorded, &recorder, spoiled.as_ref(), &ids, recording).await?;
     let record = replay::what_is_left(stores[0].as_ref(), &recorder).await?;
     Ok(replay::replay(recorder.take(), record))
 }

@@ -74,7 +74,7 @@ pub(super) fn replay(log: Log, record: Recorded) -> Result<Figures, Violation> {
         places,
         asked: BTreeMap::new(),
         joins: BTreeMap::new(),
-        tellings: Vec::new(),
+        tellings: BTreeMap::new(),
     };
     for (number, (at, event)) in log.events.into_iter().enumerate() {
         replay.checker.now = at;
@@ -86,7 +86,7 @@ pub(super) fn replay(log: Log, record: Recorded) -> Result<Figures, Violation> {
     let mut checker = replay.checker;
     checker.look_upto(Position::new(u64::MAX));
     checker.compare_recorded();
-    for (telling, _) in &replay.tellings {
+    for (telling, _) in replay.tellings.values() {
         if !checker.is_told_all(telling) {
             checker.blame("replay", format!("{telling:?} was not told everything"));
         }
@@ -110,7 +110,7 @@ struct Replay {
     /// What was asked and not answered yet, and which of its leases had ended before.
     asked: BTreeMap<usize, (Exchange, Vec<bool>)>,
     joins: BTreeMap<usize, i64>,
-    tellings: Vec<Reader>,
+    tellings: BTreeMap<usize, Reader>,
 }
 
 impl Replay {
@@ -179,9 +179,11 @@ impl Replay {
             }
             Event::Set(call, answer) => checker.was_set(call, &answer),
             Event::ReadsOwn(call, version, answer) => checker.reads_own(call, version, &answer),
-            Event::Subscribes(job, scope) => {
-                self.tellings.push((Telling::new(job, scope), Vec::new()));
+            Event::Subscribes(reader, job, scope) => {
+                let begins = (Telling::new(job, scope), Vec::new());
+                self.tellings.insert(reader, begins);
             }
+            Event::Resumes => checker.figures.resumed += 1,
             Event::Told(reader, event) => self.tell(reader, event),
         }
     }
@@ -220,7 +222,7 @@ impl Replay {
 
     /// What was there is told without a place: it is looked at once the marker names one.
     fn tell(&mut self, reader: usize, event: StateEvent) {
-        let Some((telling, past)) = self.tellings.get_mut(reader) else {
+        let Some((telling, past)) = self.tellings.get_mut(&reader) else {
             return;
         };
         let position = place_of(&event);

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
+use plimsoll_core::change::{Change, Interest};
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{
-    ChangePage, Claimed, Commit, Exchange, Exchanged, Get, Guard, Renewal, Write,
+    ChangePage, Changes, Claimed, Commit, Exchange, Exchanged, Get, Guard, Renewal, Write,
 };
 use plimsoll_core::task::Task;
 use plimsoll_core::{Ids, Key};
+
+use crate::check::STATES;
 
 /// Of how many calls that could be spoiled one is.
 const ONE_OF: u64 = 8;
@@ -33,6 +36,10 @@ pub enum Spoil {
     UnguardedLock,
     /// A task is submitted without its key.
     LostKey,
+    /// Those who follow the states of a job are not told one, though it is in the history.
+    UntoldState,
+    /// Who goes on from where it was is told a state again.
+    RepeatedState,
 }
 
 /// Plants a bug now and then.
@@ -82,6 +89,26 @@ impl Spoiler {
         if !page.entries.is_empty() && self.plants(Spoil::LostEntry) {
             page.entries.remove(0);
         }
+    }
+
+    /// What is lost behind the store, where its pages are not looked at any more.
+    pub(super) fn unheard(&self, asked: &Changes, page: &mut ChangePage) {
+        let is_state = |key: &Key| key.as_str().starts_with(STATES);
+        let follows = |interest: &Interest| matches!(interest, Interest::Records(prefix) if prefix.as_str().starts_with(STATES));
+        if !asked.interests.iter().any(follows) {
+            return;
+        }
+        for entry in &mut page.entries {
+            entry.changes.retain(|change| match change {
+                Change::Put(record) if is_state(&record.key) => !self.plants(Spoil::UntoldState),
+                _ => true,
+            });
+        }
+    }
+
+    /// Whether somebody forgets that it was told what it was told last.
+    pub(super) fn forgets(&self) -> bool {
+        self.plants(Spoil::RepeatedState)
     }
 
     pub(super) fn commits(&self, commits: &mut [Commit]) {

@@ -132,7 +132,10 @@ impl Store for RecordedStore {
         if let (Some(spoiler), Ok(page)) = (&self.spoiler, &mut answer) {
             spoiler.page(page);
         }
-        (self.recorder).note(Event::Shown(changes, answer.clone()));
+        (self.recorder).note(Event::Shown(changes.clone(), answer.clone()));
+        if let (Some(spoiler), Ok(page)) = (&self.spoiler, &mut answer) {
+            spoiler.unheard(&changes, page);
+        }
         answer
     }
 
