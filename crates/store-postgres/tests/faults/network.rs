@@ -58,7 +58,7 @@ async fn behind_a_transaction_pooler_everybody_works_and_nothing_is_lost() {
     let stranger = world.stranger().await;
     let traffic = Traffic::start(&world, &config).await;
     for _ in 0..10 {
-        world.kill_connections(&stranger).await;
+        world.kill_some(&stranger).await;
         pause(Duration::from_millis(100)).await;
     }
     traffic.goes_on().await;
@@ -72,7 +72,7 @@ async fn connections_that_the_server_ends_again_and_again_lose_nothing() {
     let stranger = world.stranger().await;
     let traffic = Traffic::start(&world, &world.config).await;
     for _ in 0..30 {
-        world.kill_connections(&stranger).await;
+        world.kill_some(&stranger).await;
         pause(Duration::from_millis(100)).await;
     }
     traffic.goes_on().await;

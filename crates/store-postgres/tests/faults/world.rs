@@ -115,12 +115,20 @@ impl World {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Ends all connections of this test, from the side of the server.
-    pub(crate) async fn kill_connections(&self, stranger: &Client) {
+    /// Ends all connections of this test, from the side of the server. Answers how many it ended.
+    pub(crate) async fn kill_connections(&self, stranger: &Client) -> usize {
         let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                    WHERE application_name LIKE $1 || '%'";
         let killed = stranger.query(sql, &[&self.namespace.as_str()]).await;
-        killed.expect("killed");
+        // One that was gone already is answered with `false`.
+        let killed = killed.expect("killed");
+        killed.iter().filter(|row| row.get(0)).count()
+    }
+
+    /// Ends all connections of this test as soon as it has one again.
+    pub(crate) async fn kill_some(&self, stranger: &Client) {
+        let killed = async || self.kill_connections(stranger).await > 0;
+        until(WELL_WITHIN, "a connection that can be ended", killed).await;
     }
 
     pub(crate) fn task(&self) -> NewTask {
