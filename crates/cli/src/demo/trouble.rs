@@ -22,8 +22,8 @@ use crate::chaos::proxy::{Mode, Proxy};
 const NAME: &str = "plimsoll chaos";
 /// How long a worker waits for an answer, in seconds: not for long, so that much can happen.
 const CALL_TIMEOUT: u64 = 2;
-/// How long nothing is left half open after that was done: everybody waits for an answer first, and nobody would
-/// get anything done if it came again by then.
+/// How long it takes at least until what holds up everybody is done again: nobody would get anything done if it
+/// came back while they still wait for answers.
 const RECOVERY: Duration = Duration::from_secs(2 * CALL_TIMEOUT);
 /// How often connections are ended from the side of the server, and how many times in a row.
 const KILL_EVERY: Duration = Duration::from_millis(100);
@@ -200,7 +200,8 @@ impl Trouble {
                 () = self.clock.sleep(pause) => {}
             }
             let kind = self.next();
-            if kind == Kind::HalfOpen && self.last == Some(kind) {
+            let holds_up = matches!(kind, Kind::Restart | Kind::Stall | Kind::HalfOpen);
+            if holds_up && self.last == Some(kind) {
                 self.clock.sleep(RECOVERY).await;
             }
             self.last = Some(kind);
