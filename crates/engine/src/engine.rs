@@ -49,6 +49,8 @@ pub struct Engine {
     /// The job states that are read in this process.
     views: Arc<Views>,
     reconnect: Reconnect,
+    /// How many events of a job are kept for subscribers that are slow, if that was said.
+    events_kept: Option<usize>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
@@ -77,6 +79,7 @@ impl Engine {
             handover: Arc::default(),
             views: Arc::default(),
             reconnect: Reconnect::default(),
+            events_kept: None,
             lifecycles: Arc::default(),
             telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
@@ -211,6 +214,14 @@ impl Engine {
         self
     }
 
+    /// With so many events of each job in memory for subscribers that are slow, of those who subscribe from now
+    /// on; 4,096 otherwise, and 4 MiB in any case. One that is further behind reads the history by itself.
+    pub fn keeping_events(mut self, events: usize) -> Self {
+        self.events_kept = Some(events);
+        self.views = Arc::default();
+        self
+    }
+
     /// With this to carry traces over in its tasks, instead of what the process has installed.
     pub fn propagation(mut self, propagation: Arc<dyn Propagation>) -> Self {
         self.telemetry = Arc::new(self.telemetry.with_propagation(propagation));
@@ -281,6 +292,10 @@ impl Engine {
 
     pub(crate) fn reconnect(&self) -> Reconnect {
         self.reconnect
+    }
+
+    pub(crate) fn events_kept(&self) -> Option<usize> {
+        self.events_kept
     }
 
     /// The store.

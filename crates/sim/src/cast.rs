@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::clock::Clock;
 use plimsoll_core::{Ids, Invalid, Result, Store};
+use plimsoll_engine::history::Reconnect;
 use plimsoll_engine::jobs::Scope;
 use plimsoll_engine::tasks::Retries;
 use plimsoll_engine::{Engine, Jobs, Locks, Records, Tasks, group_commit};
@@ -20,6 +21,7 @@ use crate::actors::worker::{Reins, work};
 use crate::actors::{Station, deleter, housekeeping, operator};
 use crate::clock::SkewedClock;
 use crate::dice::Dice;
+use crate::planted::Planted;
 use crate::process::{Doom, Life, Resumed, Root};
 use crate::wire::Wire;
 use crate::world::World;
@@ -145,6 +147,8 @@ impl Process {
         let doom = Doom::default();
         let wire = Wire::new(world.clone(), self.name.clone(), own(0));
         let merged = dice.chance(world.profile.merged);
+        let reader = Readers::draw(&own(3));
+        world.checker().begins(&self.name, reader.reconnect);
         let ids = own(1).ids().clone();
         let part = Part {
             role: self.role.clone(),
@@ -158,6 +162,7 @@ impl Process {
             resumed: self.resumed.clone(),
             who: self.name.clone(),
             merged,
+            reader,
         };
         self.life = Some(Life::start(|| part.play(), doom, polls_left)?);
         Ok(())
@@ -177,6 +182,41 @@ struct Part {
     resumed: Resumed,
     who: String,
     merged: bool,
+    reader: Readers,
+}
+
+/// How those are who read job states in one life of a process.
+struct Readers {
+    reconnect: Reconnect,
+    /// How many events are kept for them, if not as many as usual.
+    events_kept: Option<usize>,
+}
+
+impl Readers {
+    fn draw(dice: &Dice) -> Self {
+        let few = usize::try_from(dice.range(1, 8)).unwrap_or(1);
+        Self {
+            reconnect: Reconnect {
+                first: dice.millis(50, 1_500),
+                cap: dice.millis(500, 20_000),
+                attempts: u32::try_from(dice.below(6)).unwrap_or(0),
+            },
+            events_kept: dice.chance(600).then_some(few),
+        }
+    }
+
+    /// An engine that reads like this, unless a bug is planted.
+    fn read_with(&self, engine: Engine, planted: Option<Planted>) -> Engine {
+        let mut reconnect = self.reconnect;
+        if planted == Some(Planted::Impatient) {
+            reconnect.attempts = 0;
+        }
+        let engine = engine.reconnecting(reconnect);
+        match self.events_kept {
+            Some(events) => engine.keeping_events(events),
+            None => engine,
+        }
+    }
 }
 
 impl Part {
@@ -187,6 +227,7 @@ impl Part {
             self.wire.clone()
         };
         let engine = Engine::with(store, self.clock, self.ids);
+        let engine = self.reader.read_with(engine, self.world.planted);
         let retries = Retries {
             tries: u32::try_from(self.dice.range(1, 6)).unwrap_or(1),
             first: self.dice.millis(10, 500),

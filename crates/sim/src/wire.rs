@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use plimsoll_core::change::Interest;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::Method;
 use plimsoll_core::error::{Applied, Unavailable};
@@ -20,11 +21,14 @@ use plimsoll_core::task::Task;
 use plimsoll_core::wake::{Hub, Listener, Wake};
 use plimsoll_core::{Error, Limits, Namespace, Result, Store, Timestamp};
 
-use crate::check::{moves, renewals};
+use crate::check::{JOBS, moves, renewals};
 use crate::dice::Dice;
 use crate::planted::Planted;
 use crate::trace;
 use crate::world::World;
+
+/// What the one in a process asks who follows jobs and their states for all.
+const FOLLOWS: &str = "what is next";
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +180,14 @@ impl Wire {
         }
     }
 
+    /// Notes for the checkers that a question was answered or not that those ask who follow states.
+    fn asked<T>(&self, question: impl FnOnce() -> String, answer: &Result<T>) {
+        if matches!(answer, Err(Error::Unavailable(_))) {
+            let mut checker = self.world.checker();
+            checker.unanswered(&self.who, question());
+        }
+    }
+
     /// Makes an exchange, of which the other writing calls are parts.
     async fn exchanging(&self, method: Method, exchange: Exchange) -> Result<Exchanged> {
         let claims = exchange.claim.is_some();
@@ -317,17 +329,25 @@ impl Store for Wire {
     }
 
     async fn get(&self, get: Get) -> Result<Vec<Option<Record>>> {
-        read!(self, Get, get, get)
+        let question = get.clone();
+        let found = read!(self, Get, get, get);
+        self.asked(|| format!("{question:?}"), &found);
+        found
     }
 
     async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
-        let Some(planted) = self.world.planted else {
-            return read!(self, Scan, scan, scan);
+        let question = scan.clone();
+        let scan = match self.world.planted {
+            Some(planted) => planted.scan(scan),
+            None => scan,
         };
-        let scan = planted.scan(scan);
         let prefix = scan.prefix.clone();
         let page: Result<Page<Record>> = read!(self, Scan, scan, scan);
-        page.map(|page| planted.records(page, prefix.as_str(), &self.dice))
+        self.asked(|| format!("{question:?}"), &page);
+        match self.world.planted {
+            Some(planted) => page.map(|page| planted.records(page, prefix.as_str(), &self.dice)),
+            None => page,
+        }
     }
 
     async fn declare_index(&self, declare: DeclareIndex) -> Result<Declared> {
@@ -389,6 +409,13 @@ impl Store for Wire {
         let page: Result<ChangePage> = read!(self, Changes, changes, changes);
         if matches!(page, Err(Error::Unavailable(_))) {
             self.world.checker().figures.histories_unread += 1;
+        }
+        // One in each process follows for all, from one place to the next.
+        let follows = |interest: &Interest| matches!(interest, Interest::Records(prefix) if prefix.as_str().starts_with(JOBS));
+        match (asked.interests.iter().any(follows), &page) {
+            (true, Ok(_)) => self.world.checker().answered_again(&self.who, FOLLOWS),
+            (true, _) => self.asked(|| FOLLOWS.to_owned(), &page),
+            (false, _) => self.asked(|| format!("{asked:?}"), &page),
         }
         match self.world.planted {
             Some(planted) => page.map(|page| planted.page(page, &asked, &self.dice)),

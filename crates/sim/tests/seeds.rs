@@ -59,6 +59,10 @@ fn nothing_breaks_a_rule() {
         all.jobs_deleted,
         all.replays_again,
         all.resumed,
+        all.lagged,
+        all.overtaken,
+        all.reconnected,
+        all.gave_up,
         all.histories_unread,
         all.aggregates_read,
         all.barriers_reached,
@@ -267,6 +271,11 @@ fn a_state_that_is_told_again_is_found() {
 #[test]
 fn a_state_that_the_history_leaves_out_is_found() {
     assert_eq!(found(Planted::LostState, 40), "replay");
+}
+
+#[test]
+fn a_listener_that_gives_up_at_once_is_found() {
+    assert_eq!(found(Planted::Impatient, 40), "replay");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::jobs::{Cursor, Scope, StateEvent, SubscribeOptions, Subscription};
 
-use crate::world::{Process, World, partition, seconds};
+use crate::world::{JOB, Process, World, partition, seconds};
 
 /// More than is kept in memory for those who are slow.
 const MANY: i32 = 12_000;
@@ -84,6 +84,25 @@ async fn history_that_is_compacted_under_a_slow_reader_restarts_it_with_what_the
     assert_eq!(told, ["restarted", "was 1-b=8 v1", &last, "marker"]);
     world.set(1, "b", 9).await;
     assert_eq!(world.told(&mut slow).await, ["now 1-b=9 v2"]);
+}
+
+#[tokio::test]
+async fn how_much_is_kept_can_be_chosen() {
+    for (kept, first) in [(2, "restarted"), (5, "now 0-a=1 v1")] {
+        let world = World::with(1).await;
+        let jobs = world.process().engine.keeping_events(kept).jobs();
+        let monitor = jobs.monitor(JOB).await.unwrap();
+        let subscribed = monitor.subscribe(Scope::all(), SubscribeOptions::default());
+        let mut slow = subscribed.await.unwrap();
+        assert_eq!(world.told(&mut slow).await, ["marker"]);
+        for status in 1..=5 {
+            world.set(0, "a", status).await;
+        }
+        world.settle().await;
+        world.compact().await;
+        let told = world.told(&mut slow).await;
+        assert_eq!(told.first().map(String::as_str), Some(first), "{kept} kept");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Looks at a job without being a part of it: follows its states, reads them, waits at barriers.
 
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -80,6 +81,9 @@ impl Notes {
     }
 }
 
+/// What it is told, and where it goes on after that.
+type News = Result<(Vec<StateEvent>, Option<Cursor>)>;
+
 /// Looks for as long as it lives.
 pub(crate) async fn look(station: Station, notebook: Arc<Notebook>) -> Result<()> {
     loop {
@@ -103,6 +107,7 @@ pub(crate) async fn look(station: Station, notebook: Arc<Notebook>) -> Result<()
 /// Follows the states until something is wrong, or enough is seen.
 async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> {
     let (dice, world) = (&station.dice, &station.world);
+    let since = station.engine.clock().monotonic();
     let after = notes.told().cursor.clone().filter(|_| dice.chance(700));
     let resumes = after.is_some();
     let depth = usize::try_from(dice.range(1, 8)).unwrap_or(4);
@@ -120,14 +125,28 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
         let cursor = None;
         *notes.told() = Told { telling, cursor };
     }
+    // Who goes on may be behind from the start: that does not count.
+    let mut live = false;
     loop {
-        let told = next(station, &mut subscription).await;
+        let (told, waits) = next(station, &mut subscription).await;
+        live |= waits.for_news;
         world.say(&station.who, |_| format!("is told {told:?}"));
         match &told {
-            Some(Ok((events, cursor))) => note(station, notes, events, cursor.as_ref()),
+            Some(Ok((events, cursor))) => {
+                let mut checker = world.checker();
+                checker.figures.lagged += u64::from(live && waits.behind);
+                let restarted = matches!(events[..], [StateEvent::Restarted]);
+                checker.figures.overtaken += u64::from(live && restarted);
+                drop(checker);
+                let marker = matches!(events[..], [StateEvent::ReplayComplete { .. }]);
+                live = (live || marker) && !restarted;
+                note(station, notes, events, cursor.as_ref());
+            }
             end => {
                 let error = end.as_ref().and_then(|end| end.as_ref().err());
-                world.checker().told_of_end(&notes.telling(), error);
+                let began = (station.who.as_str(), since);
+                let mut checker = world.checker();
+                checker.told_of_end(&notes.telling(), began, error);
                 return Ok(());
             }
         }
@@ -135,28 +154,49 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
             return Ok(());
         }
         if notes.slow && !world.is_calm() {
-            station.pause(100, 10_000).await;
+            // Now and then so slow that what it has not read is not kept any more.
+            let most = if dice.chance(150) { 60_000 } else { 10_000 };
+            station.pause(100, most).await;
         }
     }
 }
 
+/// What somebody had to wait for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// What nobody was told yet.
+    for_news: bool,
+    /// What others were told long ago, and is not kept for it.
+    behind: bool,
+}
+
 /// The next event or all that are ready, and where it goes on after that.
-async fn next(
-    station: &Station,
-    subscription: &mut Subscription,
-) -> Option<Result<(Vec<StateEvent>, Option<Cursor>)>> {
+async fn next(station: &Station, subscription: &mut Subscription) -> (Option<News>, Waits) {
     let one = |event: StateEvent| {
         let cursor = event.cursor();
         (vec![event], cursor)
     };
-    if station.dice.chance(500) {
-        return Some(subscription.next().await?.map(one));
-    }
-    Some(subscription.next_batch().await?.map(|batch| match batch {
+    let all = |batch: StateBatch| match batch {
         StateBatch::States(states) => (states.events().collect(), states.cursor()),
         StateBatch::ReplayComplete { cursor } => one(StateEvent::ReplayComplete { cursor }),
         StateBatch::Restarted => one(StateEvent::Restarted),
-    }))
+    };
+    let (single, mut waits) = (station.dice.chance(500), Waits::default());
+    let told = poll_fn(|context| {
+        let polled = match single {
+            true => pin!(subscription.next())
+                .poll(context)
+                .map(|told| told.map(|told| told.map(one))),
+            false => pin!(subscription.next_batch())
+                .poll(context)
+                .map(|told| told.map(|told| told.map(all))),
+        };
+        waits.for_news |= polled.is_pending() && subscription.is_waiting();
+        waits.behind |= polled.is_pending() && !subscription.is_waiting();
+        polled
+    })
+    .await;
+    (told, waits)
 }
 
 /// Writes down what it was told, and where it goes on.

@@ -37,6 +37,14 @@ pub struct Figures {
     pub replays_again: u64,
     /// Who followed states went on from a cursor.
     pub resumed: u64,
+    /// Who followed states live came so far behind that it had to read the history by itself.
+    pub lagged: u64,
+    /// One of these found that what it had to read was not kept any more.
+    pub overtaken: u64,
+    /// The store answered again one who followed states.
+    pub reconnected: u64,
+    /// A subscription ended because the store was out of reach for too long.
+    pub gave_up: u64,
     /// The history could not be read by one who followed it.
     pub histories_unread: u64,
     /// The states of a job were read and compared.
@@ -73,6 +81,10 @@ impl AddAssign for Figures {
         self.jobs_deleted += other.jobs_deleted;
         self.replays_again += other.replays_again;
         self.resumed += other.resumed;
+        self.lagged += other.lagged;
+        self.overtaken += other.overtaken;
+        self.reconnected += other.reconnected;
+        self.gave_up += other.gave_up;
         self.histories_unread += other.histories_unread;
         self.aggregates_read += other.aggregates_read;
         self.barriers_reached += other.barriers_reached;

@@ -28,7 +28,7 @@
 //! | `registry` | a worker that lives is marked as offline, or one that does not is not |
 //! | `archive` | a task is deleted and not archived, or archived and not deleted, or too early |
 //! | `states` | a version of a job state is not the one after the last, a call is written twice, out of order, in another life of its job or not as it was answered, or who wrote it does not see it |
-//! | `replay` | a subscriber to job states is not told exactly what there was at one moment, one marker, and everything that followed, in order |
+//! | `replay` | a subscriber to job states is not told exactly what there was at one moment, one marker, and everything that followed, in order; or its subscription ends though it could go on |
 //! | `aggregate` | a reader of job states is shown less than it may rely on, or not the lowest status |
 //! | `barriers` | a barrier answers what never was |
 //! | `linearizable` | what clients were answered of a record has no order that explains it |
@@ -50,6 +50,7 @@ mod leases;
 mod locks;
 mod logs;
 mod model;
+mod patience;
 mod register;
 mod registry;
 mod shelf;
@@ -77,6 +78,7 @@ use self::holders::Contenders;
 use self::leases::Leases;
 use self::locks::Locks;
 use self::model::Model;
+use self::patience::Borne;
 use self::registry::Registry;
 use self::shelf::Shelf;
 use self::source::Source;
@@ -154,6 +156,8 @@ pub(crate) struct Checker {
     stages: Stages,
     states: States,
     shelf: Shelf,
+    /// How patient each process is.
+    borne: BTreeMap<String, Borne>,
     /// What the handler of each attempt that goes on has logged.
     said: BTreeMap<Attempt, Vec<Said>>,
     pub(crate) figures: Figures,
@@ -213,6 +217,7 @@ impl Checker {
             stages: Stages::new(),
             states: States::default(),
             shelf: Shelf::default(),
+            borne: BTreeMap::new(),
             said: BTreeMap::new(),
             figures: Figures::default(),
             retries_asked: BTreeMap::new(),

@@ -2,6 +2,7 @@
 //! that followed, in order, once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::FutureExt;
 use plimsoll_core::store::Changes;
@@ -75,14 +76,23 @@ impl Checker {
         }
     }
 
-    /// A subscription ended: because the job did, after everything before that was told; or because
-    /// the store was out of reach.
-    pub(crate) fn told_of_end(&mut self, telling: &Telling, end: Option<&Error>) {
+    /// A subscription ended that somebody began then: because the job did, after everything before that
+    /// was told; or because the store was out of reach for longer than it is patient.
+    pub(crate) fn told_of_end(
+        &mut self,
+        telling: &Telling,
+        (who, since): (&str, Duration),
+        end: Option<&Error>,
+    ) {
+        if matches!(end, Some(Error::Unavailable(_))) {
+            self.figures.gave_up += 1;
+        }
         let Some(job) = self.states.jobs.get(telling.job) else {
             return;
         };
         let wrong = match end {
-            Some(Error::Unavailable(_)) => None,
+            Some(Error::Unavailable(_)) if self.may_give_up(who, since) => None,
+            Some(error @ Error::Unavailable(_)) => Some(format!("{who} gave up early: {error}")),
             Some(error) if error.code() == "job_deleted" => {
                 let left = untold(job, telling).map(|left| job.said[left].position);
                 let told_of = told_of(job, telling);

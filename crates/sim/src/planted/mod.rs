@@ -89,6 +89,8 @@ pub enum Planted {
     RepeatedState,
     /// Some states are left out for those who follow the history.
     LostState,
+    /// Who follows states gives up as soon as the store does not answer.
+    Impatient,
     /// A subscriber is told twice that the replay is complete.
     SecondMarker,
     /// The highest status of a scope wins, instead of the lowest.

@@ -26,7 +26,7 @@ use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State};
 use crate::spawn::Spawner;
 
-/// How many events are kept for those who are slow, and about how many bytes of them.
+/// How many events are kept for those who are slow, unless the engine says so, and about how many bytes of them.
 const EVENTS_KEPT: usize = 4_096;
 const BYTES_KEPT: usize = 4 << 20;
 
@@ -75,6 +75,7 @@ enum Phase {
 impl Cache {
     pub(crate) fn new(engine: Engine, keys: Arc<Keys>) -> Arc<Self> {
         let place = Place::after(Position::ZERO);
+        let events_kept = engine.events_kept().unwrap_or(EVENTS_KEPT);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             states: Interest::Records(keys.states.clone()),
@@ -89,7 +90,7 @@ impl Cache {
                 early: BTreeMap::new(),
                 patience: Patience::default(),
             }),
-            events: Arc::new(Fanout::new(place, EVENTS_KEPT, BYTES_KEPT)),
+            events: Arc::new(Fanout::new(place, events_kept, BYTES_KEPT)),
             wakes: Mutex::default(),
             changed: Notify::new(),
             engine,
