@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod barriers;
+mod baselines;
 mod batches;
 mod concurrent;
 mod figures;
