@@ -49,8 +49,6 @@ pub struct Engine {
     /// The job states that are read in this process.
     views: Arc<Views>,
     reconnect: Reconnect,
-    /// How many events of a job are kept for subscribers that are slow, if that was said.
-    events_kept: Option<usize>,
     lifecycles: Arc<BTreeMap<Name, Lifecycle>>,
     /// Where its locks are.
     room: Arc<Room>,
@@ -79,7 +77,6 @@ impl Engine {
             handover: Arc::default(),
             views: Arc::default(),
             reconnect: Reconnect::default(),
-            events_kept: None,
             lifecycles: Arc::default(),
             telemetry: Arc::new(Telemetry::new(Labels::default(), None)),
         }
@@ -210,15 +207,14 @@ impl Engine {
     /// With this patience of those who read job states from now on.
     pub fn reconnecting(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
-        self.views = Arc::default();
+        self.views = Arc::new(self.views.anew());
         self
     }
 
     /// With so many events of each job in memory for subscribers that are slow, of those who subscribe from now
     /// on; 4,096 otherwise, and 4 MiB in any case. One that is further behind reads the history by itself.
     pub fn keeping_events(mut self, events: usize) -> Self {
-        self.events_kept = Some(events);
-        self.views = Arc::default();
+        self.views = Arc::new(Views::keeping(events));
         self
     }
 
@@ -253,7 +249,7 @@ impl Engine {
         self.waiting = Arc::default();
         self.handover = Arc::default();
         self.feeds = Arc::default();
-        self.views = Arc::default();
+        self.views = Arc::new(self.views.anew());
         self
     }
 
@@ -292,10 +288,6 @@ impl Engine {
 
     pub(crate) fn reconnect(&self) -> Reconnect {
         self.reconnect
-    }
-
-    pub(crate) fn events_kept(&self) -> Option<usize> {
-        self.events_kept
     }
 
     /// The store.

@@ -75,7 +75,7 @@ enum Phase {
 impl Cache {
     pub(crate) fn new(engine: Engine, keys: Arc<Keys>) -> Arc<Self> {
         let place = Place::after(Position::ZERO);
-        let events_kept = engine.events_kept().unwrap_or(EVENTS_KEPT);
+        let events_kept = engine.views().events_kept.unwrap_or(EVENTS_KEPT);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             states: Interest::Records(keys.states.clone()),

@@ -17,7 +17,11 @@ use crate::jobs::{Scope, State, SubscribeOptions, Subscription};
 
 /// Who reads the states of which job in this process. As long as somebody does, they are kept warm.
 #[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<BTreeMap<Name, Weak<Kept>>>);
+pub(crate) struct Views {
+    open: Mutex<BTreeMap<Name, Weak<Kept>>>,
+    /// How many events of a job are kept for those who are slow, if that was said.
+    pub(crate) events_kept: Option<usize>,
+}
 
 /// States that are kept warm as long as somebody has this.
 #[derive(Debug)]
@@ -31,8 +35,24 @@ pub(crate) struct Kept {
 const TRIES: u32 = 2;
 
 impl Views {
+    /// With so many events of a job kept for those who are slow.
+    pub(crate) fn keeping(events: usize) -> Self {
+        Self {
+            events_kept: Some(events),
+            ..Self::default()
+        }
+    }
+
+    /// The same, with nothing open.
+    pub(crate) fn anew(&self) -> Self {
+        Self {
+            open: Mutex::default(),
+            events_kept: self.events_kept,
+        }
+    }
+
     fn views(&self) -> MutexGuard<'_, BTreeMap<Name, Weak<Kept>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// States were written in this process: reads show them at once, subscribers when they are told.
