@@ -227,7 +227,7 @@ fn workers_on_a_server_that_is_killed_and_hard_to_reach_lose_nothing() {
 #[test]
 fn chaos_does_only_what_it_is_told_to_a_server() {
     let only = ["backends", "cut"];
-    let summary = chaos_on_postgres(200, &["--only", &only.join(",")]);
+    let summary = chaos_on_postgres(1_000, &["--only", &only.join(",")]);
     for (kind, field) in TROUBLES {
         let happened = number(&summary, field) > 0;
         assert_eq!(happened, only.contains(&kind), "{field} in {summary}");

@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     Busy,
     /// The server has no room for all the locks that are needed.
     Crowded,
-    /// No connection could be had.
+    /// No connection could be had, or it said nothing for too long.
     Unreachable(String),
     /// A stored value cannot be read.
     Corrupt(String),
@@ -112,7 +112,7 @@ impl Fault {
                  name fewer new records in one commit"
                     .into(),
             ),
-            Self::Unreachable(cause) => unavailable(Applied::No, cause),
+            Self::Unreachable(cause) => unavailable(applied, cause),
             Self::Corrupt(what) => Error::Corrupt(what.into()),
             Self::Refused(error) => error,
         }

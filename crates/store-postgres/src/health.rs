@@ -77,7 +77,8 @@ async fn look(config: &Config) -> Answer<Health> {
         prepare: false,
         ..config.clone()
     };
-    let mut session = Session::connect_to_any(&config).await?;
+    let session = Session::connect_to_any(&config).await?;
+    let mut session = session.without_settings();
     let schema_version = version(&mut session, &config).await?;
     let is_pooled = is_pooled(&mut session, &config).await?;
     let found = session.run(&[(&HEALTH).into()]).await?;
@@ -89,7 +90,8 @@ async fn look(config: &Config) -> Answer<Health> {
 async fn is_pooled(session: &mut Session, config: &Config) -> Answer<bool> {
     let ask = [Call::from(&BACKEND)];
     let before: i32 = column(&session.run(&ask).await?[0][0], 0)?;
-    let mut other = Session::connect_to_any(config).await?;
+    let other = Session::connect_to_any(config).await?;
+    let mut other = other.without_settings();
     other.run(&[(&BEGIN).into(), (&BACKEND).into()]).await?;
     let after: i32 = column(&session.run(&ask).await?[0][0], 0)?;
     other.roll_back().await;

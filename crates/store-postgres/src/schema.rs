@@ -51,14 +51,26 @@ static VERSION: Sql = Sql {
 /// assert!(sql.contains("CREATE SCHEMA IF NOT EXISTS \"tenant_a\""));
 /// ```
 pub fn migration_sql(schema: &str) -> String {
+    script(schema, "")
+}
+
+/// What waits for a table keeps all others waiting that come after it, so this is not for long. Whoever runs the script by
+/// hand decides that alone.
+fn impatient_sql(schema: &str) -> String {
+    script(
+        schema,
+        &format!("SET LOCAL lock_timeout = '{LOCK_MS}ms';\n"),
+    )
+}
+
+fn script(schema: &str, patience: &str) -> String {
     let steps: String = MIGRATIONS.iter().zip(1..).map(step).collect();
     let script = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;\n\
          SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;\n\
          -- Whoever comes first migrates; the others wait here and find it done.\n\
          SELECT pg_advisory_xact_lock(hashtext('plimsoll migration'));\n\
-         -- Who waits for a table keeps all others waiting that come after it.\n\
-         SET LOCAL lock_timeout = '{LOCK_MS}ms';\n\
+         {patience}\
          CREATE SCHEMA IF NOT EXISTS {};\n\
          CREATE TABLE IF NOT EXISTS plimsoll.migrations (\n    \
              version integer PRIMARY KEY,\n    \
@@ -124,7 +136,7 @@ pub async fn migrate(config: &Config) -> Result<u32> {
 
 /// Runs the migrations, again after a pause if others use a table that is to be altered.
 async fn run_patiently(session: &mut Session, config: &Config) -> Answer<()> {
-    let (script, clock) = (migration_sql(&config.schema), SystemClock::new());
+    let (script, clock) = (impatient_sql(&config.schema), SystemClock::new());
     for tries in 1..=TRIES {
         match session.execute(&script).await {
             Err(fault @ (Fault::Busy | Fault::Moved)) => {

@@ -153,6 +153,12 @@ impl Session {
         Ok(session)
     }
 
+    /// Behind a pooler it leaves the settings of the server as they are, for whoever looks at them.
+    pub(crate) fn without_settings(mut self) -> Self {
+        self.settings.clear();
+        self
+    }
+
     /// What the server said of itself.
     pub(crate) fn server(&self) -> Server {
         self.server
@@ -321,11 +327,12 @@ impl Session {
     }
 
     async fn run_together(&self, calls: &[Call]) -> Answer<Vec<Vec<Row>>> {
-        // With a pooler, each transaction may have another connection, and brings its settings. So whatever is sent
-        // is part of one.
-        let set = (!self.prepare).then(|| self.set_local());
+        // With a pooler, each transaction may have another connection, and brings its settings. So what is sent outside
+        // of one becomes one.
+        let brings = !self.prepare && !self.settings.is_empty();
+        let set = brings.then(|| self.set_local());
         let set = set.as_ref().map(std::slice::from_ref);
-        let alone = !self.prepare && !self.open;
+        let alone = brings && !self.open;
         let (begin, commit): ([Call; 1], [Call; 1]) = ([(&BEGIN).into()], [(&COMMIT).into()]);
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
         if let Some(set) = set.filter(|_| alone) {
@@ -582,6 +589,34 @@ mod tests {
         assert!(failed.is_err() && session.is_usable());
         let left = session.client.query_one(SETTINGS.text, &[]).await;
         assert_eq!(has(&left.expect("settings")), ("on".into(), "0".into()));
+    }
+
+    /// What is sent together outside of a transaction is one then: as a whole or not at all, and the answer says which.
+    #[tokio::test]
+    async fn without_prepared_statements_what_is_sent_together_happens_together() {
+        static LATE: Sql = Sql {
+            text: "CREATE TABLE late (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)",
+            types: &[],
+        };
+        static TWICE: Sql = Sql {
+            text: "INSERT INTO late VALUES (1), (1)",
+            types: &[],
+        };
+        let config = Config {
+            prepare: false,
+            ..Config::of_tests()
+        };
+        let mut session = Session::connect(&config).await.expect("a session");
+        let temporary = "SET search_path = pg_temp";
+        session.execute(temporary).await.expect("a schema");
+        let failed = session.run(&[(&WRITE).into(), (&FAIL).into()]).await;
+        assert!(failed.is_err() && session.is_usable());
+        let found = session.run(&[(&WRITTEN).into()]).await.expect("a look");
+        assert!(!column::<bool>(&found[0][0], 0).expect("an answer"));
+        session.run(&[(&LATE).into()]).await.expect("a table");
+        let failed = session.run(&[(&TWICE).into()]).await;
+        assert!(matches!(failed, Err(Fault::Moved)), "{failed:?}");
+        assert!(session.is_usable());
     }
 
     /// Whoever has the session next is not within a transaction that has failed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use plimsoll_core::clock::Clock;
-use plimsoll_core::error::Applied;
+use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::group::Group;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::check::Check;
@@ -63,8 +63,12 @@ macro_rules! retrying {
     ($pool:expr, $session:ident => $step:expr, $failed:expr) => {{
         let mut tries = 0;
         loop {
-            let mut pooled = $pool.session().await.map_err(untouched)?;
-            let $session = pooled.session().map_err(untouched)?;
+            let failed = |fault| match tries {
+                0 => untouched(fault),
+                _ => $failed(fault),
+            };
+            let mut pooled = $pool.session().await.map_err(failed)?;
+            let $session = pooled.session().map_err(failed)?;
             match $step.await {
                 Err(fault) if fault.breaks_connection() && tries < RECONNECTS => tries += 1,
                 Err(fault) if fault.is_stale() && tries < RECONNECTS => tries += 1,
@@ -82,10 +86,16 @@ fn untouched(fault: Fault) -> Error {
     fault.into_error(Applied::No)
 }
 
-/// An error of a call that may have changed something before its connection was lost.
+/// An error of a call that may have changed something: it has several steps, or its connection was lost and it was
+/// made again.
 fn perhaps(fault: Fault) -> Error {
-    let lost = fault.breaks_connection() || matches!(fault, Fault::Unreachable(_));
-    fault.into_error(if lost { Applied::Unknown } else { Applied::No })
+    match fault.into_error(Applied::Unknown) {
+        Error::Unavailable(unavailable) => Error::Unavailable(Unavailable {
+            applied: Applied::Unknown,
+            ..unavailable
+        }),
+        error => error,
+    }
 }
 
 /// Whether a call that failed like this has certainly not changed anything.

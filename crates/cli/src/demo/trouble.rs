@@ -22,8 +22,8 @@ use crate::chaos::proxy::{Mode, Proxy};
 const NAME: &str = "plimsoll chaos";
 /// How long a worker waits for an answer, in seconds: not for long, so that much can happen.
 const CALL_TIMEOUT: u64 = 2;
-/// How long it takes at least until what holds up everybody is done again: nobody would get anything done if it
-/// came back while they still wait for answers.
+/// How much longer it takes until one kind that holds up everybody is done twice in a row: nobody would get anything
+/// done where nothing else is done to them.
 const RECOVERY: Duration = Duration::from_secs(2 * CALL_TIMEOUT);
 /// How often connections are ended from the side of the server, and how many times in a row.
 const KILL_EVERY: Duration = Duration::from_millis(100);
@@ -193,16 +193,17 @@ impl Trouble {
     /// Makes trouble until all is to be calm. Then server and proxy are as they should be.
     async fn make(&mut self, mut calm: watch::Receiver<bool>) -> Result<Troubles, DemoError> {
         loop {
-            let pause = self.between(200, 900);
+            let kind = self.next();
+            let holds_up = matches!(kind, Kind::Restart | Kind::Stall | Kind::HalfOpen);
+            let recovery = match holds_up && self.last == Some(kind) {
+                true => RECOVERY,
+                false => Duration::ZERO,
+            };
+            let pause = self.between(200, 900) + recovery;
             tokio::select! {
                 // Whoever would say so is gone.
                 _ = calm.wait_for(|calm| *calm) => return Ok(self.done),
                 () = self.clock.sleep(pause) => {}
-            }
-            let kind = self.next();
-            let holds_up = matches!(kind, Kind::Restart | Kind::Stall | Kind::HalfOpen);
-            if holds_up && self.last == Some(kind) {
-                self.clock.sleep(RECOVERY).await;
             }
             self.last = Some(kind);
             match kind {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::doctor::verdicts;
-use crate::world::{Schema, World, accepting, with};
+use crate::world::{Said, Schema, World, accepting, with};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name}, which scripts/test sets"))
@@ -92,7 +92,10 @@ fn the_doctor_looks_at_the_server() {
         assert!(found.contains_key(check), "{check} of {found:?}");
     }
     let weak = with(&url, "options=-c%20synchronous_commit%3Doff");
-    assert_eq!(verdicts(&doctor(&weak))["durability"], "warning");
+    let said = doctor(&weak);
+    assert_eq!(verdicts(&said)["durability"], "warning");
+    let named = |said: &Said| said.out.contains("synchronous_commit");
+    assert!(named(&said) && !named(&doctor(&url)), "{}", said.out);
 }
 
 #[test]

@@ -23,7 +23,10 @@ impl Planted {
             }
             _ => false,
         };
-        commit.guards.retain(|guard| !ignored(guard));
+        // A commit of guards alone would be none without them.
+        if !commit.writes.is_empty() {
+            commit.guards.retain(|guard| !ignored(guard));
+        }
         if self == Self::ForgottenEvent {
             for write in &mut commit.writes {
                 let Write::Merge(merge) = write else { continue };

@@ -124,7 +124,9 @@ impl Spoiler {
                 Spoil::UnguardedLock => Some(true),
                 _ => None,
             };
-            if let Some(locks) = locks.filter(|_| self.plants(self.spoil)) {
+            // A commit of guards alone would be none without them.
+            let locks = locks.filter(|_| !commit.writes.is_empty() && self.plants(self.spoil));
+            if let Some(locks) = locks {
                 commit.guards.retain(|guard| !about(guard, locks));
             }
             for write in &mut commit.writes {

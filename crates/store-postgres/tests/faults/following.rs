@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::{join, join_all, try_join_all};
@@ -22,6 +22,8 @@ const TAGS: [&str; 2] = ["ingest", "index"];
 const PARTITIONS: u32 = 3;
 /// How often each state is written, and the record.
 const TIMES: u64 = 40;
+/// How often something goes wrong meanwhile, at least: who writes waits for it.
+const ROUNDS: u64 = 4;
 /// How long it may take.
 const SECONDS: u64 = 100;
 
@@ -45,8 +47,17 @@ async fn until_written<T>(mut write: impl AsyncFnMut() -> Result<T>) -> Result<T
     }
 }
 
-async fn set_states(manager: &Manager) -> Result<()> {
+/// Until so much has gone wrong that the next is written.
+async fn until_due(time: u64, rounds: &AtomicU64) {
+    let clock = SystemClock::new();
+    while rounds.load(Ordering::Relaxed) * TIMES < (time - 1) * ROUNDS {
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn set_states(manager: &Manager, rounds: &AtomicU64) -> Result<()> {
     for time in 1..=TIMES {
+        until_due(time, rounds).await;
         for tag in TAGS {
             let set = async || {
                 let state = NewState::new(tag, time as i32)?.event_id(format!("{tag}-{time}"))?;
@@ -58,8 +69,9 @@ async fn set_states(manager: &Manager) -> Result<()> {
     Ok(())
 }
 
-async fn set_record(records: &Records) -> Result<()> {
+async fn set_record(records: &Records, rounds: &AtomicU64) -> Result<()> {
     for time in 1..=TIMES {
+        until_due(time, rounds).await;
         until_written(async || records.set_field("config.mail", "time", time as i64).await).await?;
     }
     Ok(())
@@ -105,8 +117,8 @@ async fn watch(mut watch: Watch) -> Result<()> {
 }
 
 /// Writers and those who follow, in processes of their own, while something goes wrong until they have ended.
-/// Answers how often that happened.
-async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> u64) -> Result<u64> {
+/// `trouble` answers whether it happened.
+async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> bool) -> Result<()> {
     let (writing, following) = (engine(world).await, engine(world).await);
     let joined = (0..PARTITIONS).map(|partition| {
         let jobs = writing.jobs();
@@ -130,10 +142,13 @@ async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> u64
         changes.next().await?,
         WatchEvent::ReplayComplete { .. }
     ));
-    let over = AtomicBool::new(false);
+    let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = async {
-        let (states, records) = (join_all(managers.iter().map(set_states)), writing.records());
-        let writers = join(states, set_record(&records));
+        let (states, records) = (
+            join_all(managers.iter().map(|manager| set_states(manager, &rounds))),
+            writing.records(),
+        );
+        let writers = join(states, set_record(&records, &rounds));
         let followers = join(try_join_all(followers), watch(changes));
         let ((states, record), (told, watched)) =
             within(SECONDS, "everything is told", join(writers, followers)).await;
@@ -143,43 +158,35 @@ async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> u64
         record.and(watched)
     };
     let troubled = async {
-        let (mut times, clock) = (0, SystemClock::new());
-        loop {
+        let clock = SystemClock::new();
+        while !over.load(Ordering::Relaxed) {
             clock.sleep(pause).await;
-            if over.load(Ordering::Relaxed) {
-                return times;
+            if trouble().await {
+                rounds.fetch_add(1, Ordering::Relaxed);
             }
-            times += trouble().await;
         }
     };
-    let (worked, times) = join(work, troubled).await;
-    worked.map(|()| times)
+    join(work, troubled).await.0
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_follows_is_told_everything_although_connections_are_ended() {
     let world = World::shared().await;
     let stranger = world.stranger().await;
-    let killed = followed(&world, Duration::from_millis(50), async || {
-        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                   WHERE application_name LIKE $1 || '%'";
-        let killed = stranger.query_one(sql, &[&world.namespace.as_str()]).await;
-        killed.expect("killed").get::<_, i64>(0) as u64
-    });
-    let killed = killed.await.expect("all is told");
-    assert!(killed > 20, "only {killed} connections were ended");
+    let kill = async || world.kill_connections(&stranger).await > 0;
+    let told = followed(&world, Duration::from_millis(50), kill).await;
+    told.expect("all is told");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_follows_is_told_everything_although_the_server_is_killed() {
     let server = Server::start("");
     let world = World::on(&server.url).await;
-    let crashes = followed(&world, Duration::from_millis(400), async || {
+    let crash = async || {
         server.crash();
         server.start_again();
-        1
-    });
-    let crashes = crashes.await.expect("all is told");
-    assert!(crashes > 0);
-    println!("the server was killed {crashes} times");
+        true
+    };
+    let told = followed(&world, Duration::from_millis(400), crash).await;
+    told.expect("all is told");
 }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use plimsoll_core::Store;
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::error::Applied;
+use plimsoll_core::record::Index;
+use plimsoll_core::store::DropIndex;
+use plimsoll_core::{Name, Prefix, Store, StoreExt};
 use plimsoll_store_postgres::{Config, Postgres};
 
 use crate::proxy::Mode;
 use crate::server::Server;
 use crate::traffic::Traffic;
-use crate::world::{World, assert_told, is_well, one, put, until, within};
+use crate::world::{World, assert_told, is_well, one, put, submit, until, within};
 
 async fn pause(time: Duration) {
     SystemClock::new().sleep(time).await;
@@ -124,6 +126,44 @@ async fn connections_that_fall_silent_are_given_up_and_lose_nothing() {
     let refused = traffic.end(&world).await;
     let silent = |words: &String| words.contains("did not answer within 1s");
     assert!(refused.keys().any(silent), "{refused:?}");
+}
+
+/// Nobody knows what became of what was sent.
+#[tokio::test]
+async fn a_write_that_is_not_answered_may_have_happened() {
+    let world = World::shared().await;
+    let (proxy, config) = world.proxy().await;
+    let store = world.open_with(&config).await;
+    let index = Index {
+        prefix: Prefix::new("a.").expect("a prefix"),
+        field: Name::new("n").expect("a name"),
+    };
+    store.ensure_index(&index).await.expect("an index");
+    for mode in [Mode::LoseAnswers, Mode::HalfOpen] {
+        is_well(&store).await;
+        // Once beforehand: what is prepared and has its revisions is one turn, which commits.
+        let before = one(&store, submit(world.task())).await;
+        before.expect("a commit");
+        proxy.set(mode);
+        let written = one(&store, submit(world.task())).await;
+        assert_told(
+            written.map(drop),
+            Applied::Unknown,
+            "did not answer within 2s",
+        );
+        proxy.set(Mode::Pass);
+    }
+    is_well(&store).await;
+    proxy.set(Mode::LoseAnswers);
+    let index = index.clone();
+    let dropped = store.drop_index(DropIndex { index }).await;
+    assert_told(
+        dropped.map(drop),
+        Applied::Unknown,
+        "did not answer within 2s",
+    );
+    proxy.set(Mode::Pass);
+    is_well(&store).await;
 }
 
 #[tokio::test]
