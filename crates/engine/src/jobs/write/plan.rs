@@ -73,21 +73,16 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What becomes of the next state, if the commit for it is not refused. What was written before is not
-    /// written again, but is refused like any other once the job is deleted.
-    pub(crate) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Commit)> {
+    /// What becomes of the next state, with the commit for it if it is written.
+    pub(crate) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Option<Commit>)> {
         let last = match self.ahead.get(&draft.tag) {
             Some(last) => Some(last.clone()),
             None => self.known.last(&draft.tag)?,
         };
         let (verdict, after) = decide(last.as_ref(), self.floor, &draft.event_id);
         let commit = match verdict {
-            Verdict::Repeat(_) => {
-                let mut commit = Commit::new();
-                (commit.guards).extend(self.life.guards(self.keys, Phase::Open)?);
-                commit
-            }
-            Verdict::Write(version) => self.commit(draft, last.as_ref(), version, &after)?,
+            Verdict::Repeat(_) => None,
+            Verdict::Write(version) => Some(self.commit(draft, last.as_ref(), version, &after)?),
         };
         self.ahead.insert(draft.tag.clone(), after);
         Ok((verdict, commit))

@@ -88,17 +88,18 @@ impl Inner {
             };
             let answer = match verdict {
                 Err(error) => Err(error),
-                Ok(verdict) => {
+                Ok(Verdict::Repeat(version)) => Ok(Written {
+                    version,
+                    repeated: true,
+                }),
+                Ok(Verdict::Write(version)) => {
                     let receipt = receipts.next().unwrap_or_else(|| Err(unanswered()));
-                    let answer = receipt.and_then(|receipt| match verdict {
-                        Verdict::Repeat(version) => Ok((version, true)),
-                        Verdict::Write(version) => {
-                            owns.extend(known.learn(&self.keys, &written(receipt)?));
-                            Ok((version, false))
+                    match receipt.and_then(written) {
+                        Ok(record) => {
+                            owns.extend(known.learn(&self.keys, &record));
+                            let repeated = false;
+                            Ok(Written { version, repeated })
                         }
-                    });
-                    match answer {
-                        Ok((version, repeated)) => Ok(Written { version, repeated }),
                         Err(error) => {
                             // What follows was planned as if this had been written.
                             refused = Some((call, error));
@@ -165,7 +166,7 @@ impl Inner {
             if let Verdict::Write(version) = verdict {
                 call.version = version;
             }
-            commits.push(commit);
+            commits.extend(commit);
             Ok(verdict)
         });
         let verdicts = verdicts.collect();
