@@ -243,6 +243,11 @@ fn a_state_that_ignores_its_version_is_found() {
 }
 
 #[test]
+fn a_state_that_overtakes_a_refused_one_is_found() {
+    assert_eq!(found(Planted::Unbound, 40), "states");
+}
+
+#[test]
 fn a_state_that_forgets_its_event_is_found() {
     assert_eq!(found(Planted::ForgottenEvent, 40), "states");
 }

@@ -3,7 +3,7 @@
 //! | record | there while | fields |
 //! |---|---|---|
 //! | `plimsoll.jobs.{job}` | the job exists, and for a while after it was deleted | `partitions`, `created_at`, `floor`; its generation as `generation`, `closing` or `deleted`; `deleted_at`, `retain_ms` if known; `about.…` |
-//! | `plimsoll.states.{job}.{partition}-{tag}` | this partition has said something of this tag | `status`, `message`, `version`, `event_id`, `schema_version`, `events`; `payload` if given |
+//! | `plimsoll.states.{job}.{partition}-{tag}` | this partition has said something of this tag | `status`, `message`, `version`, `event_id`, `schema_version`, `events`, `nonce`; `payload` if given |
 //!
 //! A dot in the name of a job is written as `%2E`, and `%` as `%25`: so the states of one job have a
 //! prefix that no other job has. Every write of a state is guarded by the `generation` of its job: who
@@ -35,6 +35,8 @@ pub(crate) const VERSION: &str = "version";
 pub(crate) const EVENT_ID: &str = "event_id";
 pub(crate) const SCHEMA_VERSION: &str = "schema_version";
 pub(crate) const EVENTS: &str = "events";
+/// Another one with each write, whoever makes it: two managers of a partition may write the same event.
+pub(crate) const NONCE: &str = "nonce";
 pub(crate) const PAYLOAD: &str = "payload";
 
 /// The keys of a job.
@@ -103,6 +105,8 @@ pub(crate) struct Stored {
     pub(crate) state: State,
     /// The last writes, the newest last.
     pub(crate) events: Vec<Event>,
+    /// `None`: somebody else wrote there.
+    pub(crate) nonce: Option<String>,
 }
 
 /// A state as this process has written or read it.
@@ -148,11 +152,17 @@ impl Stored {
                 schema_version: read.number(SCHEMA_VERSION)?,
             },
             events: read.json(EVENTS)?,
+            nonce: read.optional(NONCE, Reader::text)?.map(str::to_owned),
         })
     }
 
     /// The fields that a write leaves, as this version, the last of these events.
-    pub(crate) fn fields(draft: &Draft, version: u64, events: &[Event]) -> Result<Fields, Invalid> {
+    pub(crate) fn fields(
+        draft: &Draft,
+        version: u64,
+        events: &[Event],
+        nonce: &str,
+    ) -> Result<Fields, Invalid> {
         let remembered = serde_json::to_string(events).map_err(|_| {
             let expected = "ids of events that can be written as JSON".into();
             Invalid::new("event_id", Problem::Malformed { expected })
@@ -164,6 +174,7 @@ impl Stored {
             (EVENT_ID, draft.event_id.to_string()),
             (SCHEMA_VERSION, draft.schema_version.to_string()),
             (EVENTS, remembered),
+            (NONCE, nonce.to_owned()),
         ])?;
         if let Some(payload) = &draft.payload {
             fields.insert(Name::new(PAYLOAD)?, payload.clone());

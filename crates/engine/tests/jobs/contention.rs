@@ -6,7 +6,7 @@ use plimsoll_core::record::fields;
 use plimsoll_core::store::{Merge, Write};
 use plimsoll_core::{Key, StoreExt};
 
-use crate::world::{at, code, in_memory, number, spawn, worlds};
+use crate::world::{at, code, in_memory, number, spawn, text, worlds};
 
 #[tokio::test]
 async fn versions_grow_by_one_whoever_writes() {
@@ -141,5 +141,27 @@ async fn a_refused_write_and_a_repeated_one_behind_it_have_their_own_answers() {
         let answers = answers.map(|answer| answer.unwrap());
         let answers = answers.map(|written| (written.version, written.repeated));
         assert_eq!(answers.collect::<Vec<_>>(), [(3, false), (1, true)]);
+    }
+}
+
+/// Two processes that are the same partition, after a restart that left the old one running, repeat the same events.
+#[tokio::test]
+async fn what_follows_a_refused_write_waits_for_it_although_others_write_the_same_events() {
+    for world in worlds().await {
+        let slow = world.process(1).jobs.join("import", 0, 1).await.unwrap();
+        let fast = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+        let event = |tag, id| at(tag, 1).event_id(id).unwrap();
+        slow.set_state(event("a", "known to both")).await.unwrap();
+        fast.set_state(event("a", "in the way")).await.unwrap();
+        fast.set_state(event("a", "second")).await.unwrap();
+        let calls = [("a", "first"), ("a", "second"), ("b", "third")];
+        let calls = calls.map(|(tag, id)| slow.set_state(event(tag, id)));
+        let written = join_all(calls).await.into_iter().map(Result::unwrap);
+        let written: Vec<_> = written.map(|it| (it.version, it.repeated)).collect();
+        assert_eq!(written, [(4, false), (3, true), (1, false)]);
+        let [a, b] = ["a", "b"].map(|tag| world.state("import", 0, tag));
+        let (a, b) = (a.await.unwrap(), b.await.unwrap());
+        assert_eq!(text(&a, "event_id").unwrap(), "first");
+        assert!(a.revision < b.revision, "{a:?} {b:?}");
     }
 }

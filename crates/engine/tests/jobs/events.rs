@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use plimsoll_engine::jobs::{NewState, Written};
 
-use crate::world::{at, number, text, worlds};
+use crate::world::{at, code, number, text, worlds};
 
 fn event(id: &str, status: i32) -> NewState {
     at("ingest", status).event_id(id).unwrap()
@@ -100,5 +100,34 @@ async fn an_event_that_others_kept_from_being_written_is_not_remembered_as_writt
         assert_eq!(answers[..2], [first(3), again(1)]);
         assert_eq!(answers[2].version, 4);
         assert_eq!(other.set_state(event("b", 9)).await.unwrap(), again(2));
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_is_repeated_after_its_job_was_deleted_is_refused() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let old = jobs.join("import", 0, 1).await.unwrap();
+        // This one reads what it did not write.
+        let idle = jobs.join("import", 0, 1).await.unwrap();
+        old.set_state(event("a", 1)).await.unwrap();
+        jobs.mark_deleted("import").await.unwrap();
+        assert_eq!(code(idle.set_state(event("a", 1)).await), "job_deleted");
+        assert_eq!(code(old.set_state(event("a", 1)).await), "job_deleted");
+        // Also before others of the same call.
+        let both = join_all([event("a", 1), event("b", 2)].map(|state| old.set_state(state)));
+        for answer in both.await {
+            assert_eq!(code(answer), "job_deleted");
+        }
+
+        jobs.delete("import").await.unwrap();
+        let new = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+        assert_eq!(code(old.set_state(event("a", 1)).await), "job_deleted");
+        assert_eq!(new.set_state(event("a", 1)).await.unwrap(), first(2));
+        // What it finds there is not its own.
+        for late in [&old, &idle] {
+            assert_eq!(code(late.set_state(event("a", 1)).await), "job_deleted");
+        }
+        assert_eq!(new.set_state(event("a", 1)).await.unwrap(), again(2));
     }
 }

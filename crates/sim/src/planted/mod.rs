@@ -79,6 +79,8 @@ pub enum Planted {
     EarlyArchive,
     /// A state is written whatever version there is.
     UnguardedVersion,
+    /// A state is written although the one that was called before it was refused.
+    Unbound,
     /// The events of a state are not remembered.
     ForgottenEvent,
     /// A job that was deleted, or another of its name, is written by those who were part of it.

@@ -15,7 +15,10 @@ impl Planted {
     pub(super) fn spoil_states(self, commit: &mut Commit) {
         let ignored = |guard: &Guard| match (self, guard) {
             (Self::UnguardedVersion, Guard::Field(key, name, _)) => {
-                is_state(key) && name.as_str() == "version"
+                is_state(key) && ["version", "nonce"].contains(&name.as_str())
+            }
+            (Self::Unbound, Guard::Field(key, name, _)) => {
+                is_state(key) && name.as_str() == "nonce"
             }
             (Self::LateManager, Guard::Field(key, ..)) => key.as_str().starts_with(JOBS),
             (Self::UnguardedSwap, Guard::Field(key, ..) | Guard::RecordAbsent(key)) => {

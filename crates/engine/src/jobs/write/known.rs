@@ -14,6 +14,8 @@ use crate::jobs::stored::{Event, Keys, Own, Stored};
 pub(crate) struct Last {
     /// `None`: nothing.
     pub(crate) version: Option<u64>,
+    /// By which write.
+    pub(crate) nonce: Option<String>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -30,9 +32,17 @@ impl Known {
     pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) -> Option<Own> {
         let (_, tag) = keys.parse(&record.key)?;
         let (last, own) = match Stored::read(keys, record) {
-            Ok(Stored { state, events }) => {
-                let version = Some(state.version);
-                (Ok(Last { version, events }), Some(Own::new(record, state)))
+            Ok(Stored {
+                state,
+                events,
+                nonce,
+            }) => {
+                let last = Last {
+                    version: Some(state.version),
+                    nonce,
+                    events,
+                };
+                (Ok(last), Some(Own::new(record, state)))
             }
             Err(error) => (Err(error), None),
         };

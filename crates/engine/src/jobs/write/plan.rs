@@ -8,7 +8,7 @@ use plimsoll_core::{Ids, Invalid, Name, Result};
 use super::draft::Draft;
 use super::known::{Known, Last};
 use crate::jobs::info::{Life, Phase};
-use crate::jobs::stored::{EVENT_ID, EVENTS_KEPT, Event, Keys, PAYLOAD, Stored, VERSION};
+use crate::jobs::stored::{EVENTS_KEPT, Event, Keys, NONCE, PAYLOAD, Stored, VERSION};
 
 /// Which guards of a commit say that the job may be written. The others say that the states are as they
 /// were known.
@@ -23,8 +23,13 @@ pub(crate) enum Verdict {
     Repeat(u64),
 }
 
-/// Whether a write was made before; otherwise what it leaves.
-pub(crate) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
+/// Whether a write was made before; otherwise what this one leaves.
+pub(crate) fn decide(
+    last: Option<&Last>,
+    floor: u64,
+    event_id: &Name,
+    nonce: String,
+) -> (Verdict, Last) {
     let last = last.cloned().unwrap_or_default();
     if let Some(event) = last.events.iter().find(|event| event.id == *event_id) {
         return (Verdict::Repeat(event.version), last);
@@ -37,6 +42,7 @@ pub(crate) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdi
     events.drain(..surplus);
     let last = Last {
         version: Some(version),
+        nonce: Some(nonce),
         events,
     };
     (Verdict::Write(version), last)
@@ -79,13 +85,21 @@ impl<'a> Planner<'a> {
             Some(last) => Some(last.clone()),
             None => self.known.last(&draft.tag)?,
         };
-        let (verdict, after) = decide(last.as_ref(), self.floor, &draft.event_id);
+        let nonce = format!("{:x}", self.ids.below(u64::MAX));
+        let (verdict, after) = decide(last.as_ref(), self.floor, &draft.event_id, nonce);
         let commit = match verdict {
             Verdict::Repeat(_) => None,
             Verdict::Write(version) => Some(self.commit(draft, last.as_ref(), version, &after)?),
         };
         self.ahead.insert(draft.tag.clone(), after);
         Ok((verdict, commit))
+    }
+
+    /// A commit that writes nothing, and is refused if the job may not be written.
+    pub(crate) fn question(&self) -> Result<Commit, Invalid> {
+        let mut commit = Commit::new();
+        (commit.guards).extend(self.life.guards(self.keys, Phase::Open)?);
+        Ok(commit)
     }
 
     fn commit(
@@ -95,8 +109,9 @@ impl<'a> Planner<'a> {
         version: u64,
         after: &Last,
     ) -> Result<Commit, Invalid> {
+        let nonce = after.nonce.as_deref().unwrap_or_default();
         let mut merge = Merge::new(draft.key.clone())
-            .set(Stored::fields(draft, version, &after.events)?)
+            .set(Stored::fields(draft, version, &after.events, nonce)?)
             .returning();
         if draft.payload.is_none() {
             merge = merge.unset(Name::new(PAYLOAD)?);
@@ -108,23 +123,22 @@ impl<'a> Planner<'a> {
         let version = Guard::Field(draft.key.clone(), Name::new(VERSION)?, before);
         commit.guards.push(version);
         // Others may have written this version as well, if what it was planned for was refused.
-        let event = last.and_then(|last| last.events.last());
-        if let Some(event) = event {
-            let (key, id) = (draft.key.clone(), event.id.to_string());
-            let same = Guard::Field(key, Name::new(EVENT_ID)?, Some(id.into()));
+        if let Some(last) = last {
+            let same = by(draft, last.nonce.as_deref())?;
             if self.before.as_ref() != Some(&same) {
                 commit.guards.push(same);
             }
         }
         commit.guards.extend(self.before.take());
-        let event_id = Some(draft.event_id.to_string().into());
-        self.before = Some(Guard::Field(
-            draft.key.clone(),
-            Name::new(EVENT_ID)?,
-            event_id,
-        ));
+        self.before = Some(by(draft, Some(nonce))?);
         Ok(commit)
     }
+}
+
+/// That the state was left by this very write.
+fn by(draft: &Draft, nonce: Option<&str>) -> Result<Guard, Invalid> {
+    let nonce = nonce.map(|nonce| nonce.to_owned().into());
+    Ok(Guard::Field(draft.key.clone(), Name::new(NONCE)?, nonce))
 }
 
 #[cfg(test)]
@@ -137,19 +151,24 @@ mod tests {
             Ok(Event { id, version })
         });
         let events = events.collect::<Result<_, Invalid>>()?;
-        Ok(Last { version, events })
+        let nonce = version.map(|version| version.to_string());
+        Ok(Last {
+            version,
+            nonce,
+            events,
+        })
     }
 
     #[test]
     fn versions_begin_after_the_floor_and_grow_by_one() -> Result<(), Invalid> {
         let id = Name::new("e")?;
         for floor in [0, 7] {
-            let (verdict, after) = decide(None, floor, &id);
+            let (verdict, after) = decide(None, floor, &id, (floor + 1).to_string());
             assert_eq!(verdict, Verdict::Write(floor + 1));
             assert_eq!(after, last(Some(floor + 1), &[("e", floor + 1)])?);
             for version in [1, 41] {
                 let before = last(Some(version), &[("d", version)])?;
-                let (verdict, after) = decide(Some(&before), floor, &id);
+                let (verdict, after) = decide(Some(&before), floor, &id, (version + 1).to_string());
                 assert_eq!(verdict, Verdict::Write(version + 1));
                 let events = [("d", version), ("e", version + 1)];
                 assert_eq!(after, last(Some(version + 1), &events)?);
@@ -162,12 +181,14 @@ mod tests {
     fn each_of_the_last_sixteen_events_is_a_repeat_and_no_other() -> Result<(), Invalid> {
         let mut before = Last::default();
         for n in 1..=40 {
-            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
+            let (verdict, after) =
+                decide(Some(&before), 0, &Name::new(n.to_string())?, n.to_string());
             assert_eq!(verdict, Verdict::Write(n));
             before = after;
         }
         for n in 1..=41 {
-            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
+            let (verdict, after) =
+                decide(Some(&before), 0, &Name::new(n.to_string())?, n.to_string());
             if (25..=40).contains(&n) {
                 assert_eq!((verdict, after), (Verdict::Repeat(n), before.clone()));
             } else {

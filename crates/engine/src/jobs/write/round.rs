@@ -75,11 +75,18 @@ impl Inner {
                 known.await?
             }
         };
-        let (verdicts, commits) = self.plan(&known, calls);
-        let mut receipts = match commits.is_empty() {
-            true => Vec::new().into_iter(),
-            false => self.send(commits).await?.into_iter(),
+        let (verdicts, commits) = self.plan(&known, calls)?;
+        let receipts = match commits.is_empty() {
+            true => Vec::new(),
+            false => self.send(commits).await?,
         };
+        // All behind the first are bound to it: nothing was written. And no repeat is one of a job that is deleted.
+        if receipts.first().is_some_and(by_the_job) {
+            self.go_on().await?;
+            *self.known() = Some(known);
+            return Ok(());
+        }
+        let mut receipts = receipts.into_iter();
         let (mut owns, mut answers) = (Vec::new(), Vec::new());
         let mut refused = None;
         for verdict in verdicts {
@@ -153,11 +160,13 @@ impl Inner {
         views.wrote(&self.keys.name, &self.life, owns);
     }
 
+    /// What becomes of each, and the commits for it. Repeats have none: that the job may be written is said by those
+    /// of the others, or by one for all of them.
     fn plan(
         &self,
         known: &Known,
         calls: &mut VecDeque<Call>,
-    ) -> (Vec<Result<Verdict>>, Vec<Commit>) {
+    ) -> Result<(Vec<Result<Verdict>>, Vec<Commit>)> {
         let ids = self.jobs.engine.ids();
         let mut planner = Planner::new(&self.keys, &self.life, self.floor, known, ids);
         let mut commits = Vec::new();
@@ -169,8 +178,11 @@ impl Inner {
             commits.extend(commit);
             Ok(verdict)
         });
-        let verdicts = verdicts.collect();
-        (verdicts, commits)
+        let verdicts: Vec<_> = verdicts.collect();
+        if commits.is_empty() && verdicts.iter().any(Result::is_ok) {
+            commits.push(planner.question()?);
+        }
+        Ok((verdicts, commits))
     }
 
     /// Makes these commits in one call, and the same call again while an answer is lost.
@@ -206,6 +218,12 @@ impl Inner {
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether it was refused because the job may not be written.
+fn by_the_job(answer: &Result<Receipt>) -> bool {
+    let guard = answer.as_ref().err().and_then(refused_by);
+    guard.is_some_and(|guard| guard < JOB_GUARDS)
 }
 
 /// That an answer of a call was lost, and whether anything of it may have taken effect.
