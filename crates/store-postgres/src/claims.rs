@@ -77,9 +77,9 @@ pub(crate) static PROLONG: Sql = Sql {
     text: "UPDATE plimsoll.claims SET until = $3 WHERE ns = $1 AND request = ANY($2)",
     types: &[Type::INT4, Type::UUID_ARRAY, Type::TIMESTAMPTZ],
 };
-/// Notes that tasks were taken out of claims that are locked.
+/// Notes which tasks were taken out of claims that are locked, and closes those of which nothing is left.
 pub(crate) static TAKE_OUT: Sql = Sql {
-    text: "UPDATE plimsoll.claims SET gone = gone || $3 WHERE ns = $1 AND request = ANY($2)",
+    text: sql_file!("claims/take_out"),
     types: &[Type::INT4, Type::UUID_ARRAY, Type::UUID_ARRAY],
 };
 /// Likewise, of tasks that are removed, so that others may have their ids. `$3` says when they were

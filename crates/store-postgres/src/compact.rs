@@ -111,11 +111,6 @@ pub(crate) static CLAIMS: Aged = Aged {
     removal: removal!("plimsoll.claims", "until IS NULL AND at", "at"),
     rest: rest!("plimsoll.claims", "until IS NULL AND at"),
 };
-/// Closes claims whose leases are over and of which nothing is left.
-pub(crate) static CLOSE_OVER: Sql = Sql {
-    text: sql_file!("compact/close_over"),
-    types: OLD,
-};
 
 /// One process at a time removes history.
 static OLDEST: Sql = Sql {
@@ -195,8 +190,6 @@ async fn compact_all(
         let cutoff = now.saturating_minus(age);
         done.lines += remove_old(session, &LINES, ns, cutoff, compact.limit, &mut done).await?;
     }
-    let over = Call::new(&CLOSE_OVER, params![ns, At(now), compact.limit as i64]);
-    session.run(&[over]).await?;
     let cutoff = now.saturating_minus(MEMORY + TICK);
     for table in [&COMMITS, &CLAIMS] {
         done.remembered += remove_old(session, table, ns, cutoff, compact.limit, &mut done).await?;

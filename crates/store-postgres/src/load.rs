@@ -167,10 +167,6 @@ impl Wanted {
 
     fn calls(&self, ns: i32) -> Vec<Call> {
         let mut calls = Vec::new();
-        if !self.commits.is_empty() {
-            let ids: Vec<Id> = self.commits.iter().map(|id| Id(id.as_u128())).collect();
-            calls.push(Call::new(&COMMITS, params![ns, ids]));
-        }
         if !self.records.is_empty() {
             calls.push(Call::new(&RECORDS, params![ns, texts(&self.records)]));
         }
@@ -185,6 +181,11 @@ impl Wanted {
         if !self.groups.is_empty() {
             calls.push(Call::new(&GROUPS, params![ns, texts(&self.groups)]));
         }
+        // Last, when all rows are locked: whoever made the same commit, and was waited for, has made it.
+        if !self.commits.is_empty() {
+            let ids: Vec<Id> = self.commits.iter().map(|id| Id(id.as_u128())).collect();
+            calls.push(Call::new(&COMMITS, params![ns, ids]));
+        }
         calls
     }
 
@@ -193,9 +194,6 @@ impl Wanted {
         let mut found = found.iter();
         let mut next = || found.next().map(Vec::as_slice).unwrap_or_default();
         let mut absent = Absent::default();
-        if !self.commits.is_empty() {
-            take_commits(self.commits, next(), &mut loaded.rows)?;
-        }
         if !self.records.is_empty() {
             absent.records = take_records(self.records, next(), loaded)?;
         }
@@ -207,6 +205,9 @@ impl Wanted {
         }
         if !self.groups.is_empty() {
             take_groups(self.groups, next(), &mut loaded.rows)?;
+        }
+        if !self.commits.is_empty() {
+            take_commits(self.commits, next(), &mut loaded.rows)?;
         }
         Ok(absent)
     }

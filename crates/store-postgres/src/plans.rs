@@ -75,9 +75,9 @@ pub(crate) fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("entries", &read::history::ENTRIES, "1, 10000, 33"),
         ("newest", &read::history::NEWEST, "1"),
         ("scheduled", &read::due::SCHEDULED, "1, now(), 33"),
-        ("expired", &read::due::EXPIRED, "1, now(), 33"),
+        ("expired", &read::due::EXPIRED, "1, now(), 33, 32"),
         ("expired records", &read::due::RECORDS, "1, now(), 33"),
-        ("next", &read::due::NEXT, "1, now()"),
+        ("next", &read::due::NEXT, "1, now(), 32"),
         ("step", &indexes::STEP, "1, 'k10', 'l', 'n', 24, 33"),
         ("entries in", &indexes::ADD, "'{1}', '{5}', '{k00005}'"),
         (
@@ -126,7 +126,7 @@ pub(crate) fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
             &claims::TAKE_OUT_REMOVED,
             "1, ARRAY[$HELD::uuid], '{2020-01-01}'",
         ),
-        ("over", &compact::CLOSE_OVER, "1, now(), 33"),
+        ("over", &read::due::CLOSE_OVER, "1, now(), 33"),
         ("next of lane", &claim::line::NEXT_OF_LANE, "1, 1, 33"),
         (
             "next of lanes",

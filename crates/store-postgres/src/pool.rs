@@ -3,10 +3,11 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::{Either, select};
 use plimsoll_core::clock::{Clock, SystemClock};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Config;
 use crate::error::{Answer, Fault};
@@ -29,6 +30,13 @@ impl Doubts {
     }
 }
 
+/// How many connections are made at the same time. A server that has just started, or ended them all, is busy with
+/// the first ones, and those are of use before the last ones are there.
+const MADE_AT_ONCE: usize = 2;
+/// Whoever has waited so long for others who make one makes its own nevertheless: they may wait for a server that does
+/// not answer.
+const MADE_ALONE: Duration = Duration::from_millis(250);
+
 /// A few connections. Each call has one for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
@@ -42,6 +50,9 @@ struct Shared {
     turns: Arc<Semaphore>,
     /// With the doubts that there were when they were used last.
     idle: Mutex<Vec<(u64, Session)>>,
+    /// One was given back.
+    given_back: Notify,
+    making: Semaphore,
     doubts: Doubts,
     timer: SystemClock,
 }
@@ -54,6 +65,8 @@ impl Pool {
             most,
             turns: Arc::new(Semaphore::new(most)),
             idle: Mutex::default(),
+            given_back: Notify::new(),
+            making: Semaphore::new(MADE_AT_ONCE),
             doubts: doubts.clone(),
             timer: SystemClock::new(),
         };
@@ -81,24 +94,9 @@ impl Pool {
                 )));
             }
         };
-        let idle = loop {
-            match self.shared.idle().pop() {
-                Some((doubts, session))
-                    if session.is_usable() && doubts == self.shared.doubts.now() =>
-                {
-                    break Some(session);
-                }
-                Some(_) => {}
-                None => break None,
-            }
-        };
-        let session = match idle {
+        let session = match self.shared.take() {
             Some(session) => session,
-            None => {
-                let mut session = Session::connect(&self.shared.config).await?;
-                schema::known(&mut session, &self.shared.config).await?;
-                session
-            }
+            None => self.make().await?,
         };
         Ok(Pooled {
             session: Some(session),
@@ -106,9 +104,45 @@ impl Pool {
             _turn: turn,
         })
     }
+
+    /// Makes a connection, unless one is given back before it can begin.
+    async fn make(&self) -> Answer<Session> {
+        let shared = &self.shared;
+        let mut patience = pin!(shared.timer.sleep(MADE_ALONE));
+        let mut making = pin!(shared.making.acquire());
+        let _making = loop {
+            let given_back = pin!(shared.given_back.notified());
+            match select(select(&mut making, &mut patience), given_back).await {
+                Either::Left((Either::Left((making, _)), _)) => break making.ok(),
+                Either::Left((Either::Right(_), _)) => break None,
+                Either::Right(_) => {
+                    if let Some(session) = shared.take() {
+                        return Ok(session);
+                    }
+                }
+            }
+        };
+        if let Some(session) = shared.take() {
+            return Ok(session);
+        }
+        let mut session = Session::connect(&shared.config).await?;
+        schema::known(&mut session, &shared.config).await?;
+        Ok(session)
+    }
 }
 
 impl Shared {
+    /// One that nobody uses, if it can be relied on.
+    fn take(&self) -> Option<Session> {
+        let doubts = self.doubts.now();
+        loop {
+            let (then, session) = self.idle().pop()?;
+            if session.is_usable() && then == doubts {
+                return Some(session);
+            }
+        }
+    }
+
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(u64, Session)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,6 +177,48 @@ impl Drop for Pooled {
             // Those that nobody would take any more are closed.
             idle.retain(|(doubts, session)| *doubts == now && session.is_usable());
             idle.push((now, session));
+            drop(idle);
+            self.shared.given_back.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    async fn pool() -> Pool {
+        let config = Config::of_tests();
+        schema::migrate(&config).await.expect("a schema");
+        Pool::new(&config, 8, &Doubts::default())
+    }
+
+    #[tokio::test]
+    async fn few_connections_are_made_at_once_and_who_waits_takes_what_is_given_back() {
+        let pool = pool().await;
+        let first = pool.session().await.expect("a connection");
+        let making = &pool.shared.making;
+        {
+            let (mut one, mut other) = (pin!(pool.session()), pin!(pool.session()));
+            assert!(poll!(&mut one).is_pending() && poll!(&mut other).is_pending());
+            assert_eq!(making.available_permits(), 0);
+            let mut third = pin!(pool.session());
+            assert!(poll!(&mut third).is_pending());
+            drop(first);
+            assert!(poll!(&mut third).is_ready());
+        }
+        assert_eq!(making.available_permits(), MADE_AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever_for_others_who_do_not_get_a_connection() {
+        let pool = pool().await;
+        let making = pool.shared.making.acquire_many(MADE_AT_ONCE as u32).await;
+        let mut session = pool.session().await.expect("a connection");
+        assert!(session.session().is_ok_and(|session| session.is_usable()));
+        assert!(making.is_ok());
     }
 }

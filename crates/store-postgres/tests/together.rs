@@ -11,10 +11,11 @@ use plimsoll_core::clock::SystemClock;
 use plimsoll_core::ids::Ids;
 use plimsoll_core::record::{Index, fields};
 use plimsoll_core::store::{
-    Cancel, Commit, Compact, Counts, DeclareIndex, Put, Range, Scan, TaskByKey, Write,
+    Cancel, Commit, Compact, Counts, DeclareIndex, Guard, Merge, Put, Range, Receipt, Scan,
+    TaskByKey, Write,
 };
 use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Status};
-use plimsoll_core::{IdempotencyKey, Key, Name, Namespace, Prefix, Store};
+use plimsoll_core::{IdempotencyKey, Key, Name, Namespace, Prefix, Store, StoreExt};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
 /// Handles to one new namespace, each with connections of its own, as another process would have.
@@ -122,4 +123,33 @@ async fn an_index_filled_while_records_change_has_each_as_it_is() {
     let values = page.rows.iter().map(|record| record.field("n").cloned());
     let wanted = (0..RECORDS).map(|n| Some((ROUNDS * 1_000 + n).to_string().into()));
     assert!(values.eq(wanted), "{:?}", page.rows);
+}
+
+/// As when an answer is lost and the call is repeated before the server is done with the first.
+#[tokio::test]
+async fn a_commit_that_is_sent_twice_at_once_happens_once_and_both_answers_are_the_same() {
+    const TIMES: i64 = 50;
+    let (handles, ids) = handles::<2>().await;
+    let counted = Key::new("counted").expect("a key");
+    let n = Name::new("n").expect("a name");
+    let twice = async |commit: Commit| {
+        let commit = commit.id(ids.commit());
+        let [one, other] = &handles;
+        let (one, other) = join(one.commit_one(commit.clone()), other.commit_one(commit)).await;
+        let mut receipts = [one, other].map(|answer| answer.expect("a receipt"));
+        receipts.sort_by_key(|receipt| receipt.repeated);
+        let [first, again] = receipts;
+        let repeated = true;
+        assert_eq!(Receipt { repeated, ..first }, again);
+    };
+    for time in 0..TIMES {
+        // One that is there, and one that is not.
+        let now = (time > 0).then(|| time.to_string().into());
+        let next = fields([("n", (time + 1).to_string())]).expect("fields");
+        let add = Commit::of(Write::Merge(Merge::new(counted.clone()).set(next.clone())));
+        twice(add.guard(Guard::Field(counted.clone(), n.clone(), now))).await;
+        let key = Key::new(format!("created.{time}")).expect("a key");
+        let create = Commit::of(Write::Put(Put::new(key.clone(), next)));
+        twice(create.guard(Guard::RecordAbsent(key))).await;
+    }
 }

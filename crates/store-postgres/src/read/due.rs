@@ -15,16 +15,22 @@ use crate::session::Session;
 use crate::statement::sql_file;
 use crate::task_row::TASK_COLUMNS;
 
+/// How many claims are looked at, at first. Of those whose processes died there may be thousands, with a hundred tasks
+/// each of which nothing is left: whoever looked at all of them at once would not come to an end where connections
+/// do not last for long.
+const CLAIMS_AT_FIRST: i64 = 32;
+
+/// Namespace, now, how many.
 const OVERDUE: &[Type] = &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8];
 
-/// Scheduled tasks that are due. Inputs of this and the next two: namespace, now, how many.
+/// Scheduled tasks that are due.
 pub(crate) static SCHEDULED: Sql = Sql {
     text: sql_file!("read/scheduled"),
     types: OVERDUE,
 };
 pub(crate) static EXPIRED: Sql = Sql {
     text: sql_file!("read/expired"),
-    types: OVERDUE,
+    types: &[Type::INT4, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
 };
 pub(crate) static RECORDS: Sql = Sql {
     text: "SELECT {record_columns} FROM plimsoll.records r \
@@ -32,10 +38,15 @@ pub(crate) static RECORDS: Sql = Sql {
            ORDER BY r.expires_at LIMIT $3",
     types: OVERDUE,
 };
-/// When the next of each kind is due.
+/// When the next of each kind is due, and how many claims are over.
 pub(crate) static NEXT: Sql = Sql {
     text: sql_file!("read/next"),
-    types: &[Type::INT4, Type::TIMESTAMPTZ],
+    types: OVERDUE,
+};
+/// Closes claims that are over and of which nothing is left.
+pub(crate) static CLOSE_OVER: Sql = Sql {
+    text: sql_file!("read/close_over"),
+    types: OVERDUE,
 };
 
 /// What is overdue. Tasks and records that cannot be read come last, and only as far as the limit
@@ -48,10 +59,12 @@ pub(crate) async fn due(
 ) -> Answer<DueNow> {
     // One more tells whether there are more.
     let mut rows = limit.saturating_add(1);
+    let mut claims = CLAIMS_AT_FIRST;
     loop {
         let of = |sql| Call::new(sql, params![ns, At(now), rows as i64]);
-        let next = Call::new(&NEXT, params![ns, At(now)]);
-        let calls = [of(&SCHEDULED), of(&EXPIRED), of(&RECORDS), next];
+        let expired = Call::new(&EXPIRED, params![ns, At(now), rows as i64, claims]);
+        let next = Call::new(&NEXT, params![ns, At(now), claims]);
+        let calls = [of(&SCHEDULED), expired, of(&RECORDS), next];
         let found = session.run(&calls).await?;
         let scheduled = overdue(&found[0], rows, limit, task_id, is_task)?;
         let expired = overdue(&found[1], rows, limit, attempt, is_task)?;
@@ -66,11 +79,24 @@ pub(crate) async fn due(
                 .min(limit.saturating_add(ROWS_EXAMINED_MAX));
             continue;
         }
+        let over: i64 = column(&found[3][0], 1)?;
+        let closed = match over {
+            0 => 0,
+            _ => close_over(session, ns, claims, now).await?,
+        };
+        let more_claims = over > claims;
+        if more_claims && expired.readable == 0 {
+            // Those that others have locked are passed over.
+            if closed == 0 {
+                claims = claims.saturating_mul(4);
+            }
+            continue;
+        }
         let nothing = scheduled.readable + expired.readable + records.readable == 0;
         let next: Option<At> = column(&found[3][0], 0)?;
         let next = next.filter(|_| nothing).map(|at| at.0);
         return Ok(DueNow {
-            more: scheduled.more || expired.more || records.more,
+            more: scheduled.more || expired.more || records.more || more_claims,
             scheduled: scheduled.rows,
             expired: expired.rows,
             records: records.rows,
@@ -78,6 +104,20 @@ pub(crate) async fn due(
             // What waits for something else has no time of its own.
             next: next.filter(|at| *at < Timestamp::MAX),
         });
+    }
+}
+
+/// Closes those of the first claims that are over of which nothing is left. Answers how many.
+async fn close_over(session: &mut Session, ns: i32, claims: i64, now: Timestamp) -> Answer<i64> {
+    let close = Call::new(&CLOSE_OVER, params![ns, At(now), claims]);
+    match session.run(&[close]).await {
+        Ok(found) => column(&found[0][0], 0),
+        Err(fault) if fault.breaks_connection() => Err(fault),
+        // What is due can be read where nothing can be written.
+        Err(fault) => {
+            tracing::debug!(?fault, "claims that are over stay open");
+            Ok(0)
+        }
     }
 }
 

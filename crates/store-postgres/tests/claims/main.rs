@@ -6,6 +6,7 @@ mod dropped;
 mod late;
 mod many;
 mod nowhere;
+mod over;
 mod passed;
 
 use std::collections::BTreeSet;
@@ -17,8 +18,8 @@ use plimsoll_core::clock::{Clock, ManualClock, SystemClock};
 use plimsoll_core::error::Lost;
 use plimsoll_core::ids::{Ids, Jitter};
 use plimsoll_core::store::{
-    Amend, Cancel, Claim, Commit, Compact, Counts, Due, Ending, Exchange, Expire, Guard, List,
-    Pick, Put, Renew, Renewal, Selector, Settle, Tasks, Write,
+    Amend, Cancel, Claim, Commit, Counts, Due, Ending, Exchange, Expire, Guard, List, Pick, Put,
+    Renew, Renewal, Selector, Settle, Tasks, Write,
 };
 use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
 use plimsoll_core::{Error, Fence, Key, Name, Namespace, RequestId, Store, TaskId};
@@ -399,25 +400,20 @@ async fn a_claim_is_closed_with_its_last_task() {
     assert_eq!(world.open_claims().await, 1);
     write(holding, tasks[1..].iter().map(complete)).await;
     assert_eq!(world.open_claims().await, 0);
-    // Nobody but the holder knows what is left; when the lease is over, anybody sees that it is
-    // nothing.
-    let tasks = world.claimed(2).await;
-    write(other, tasks.iter().map(complete)).await;
-    let compact = Compact {
-        limit: 10,
-        ..Compact::default()
-    };
-    other.compact(compact.clone()).await.expect("compaction");
+    // Others look what is left.
+    let tasks = world.claimed(3).await;
+    write(holding, tasks[..1].iter().map(complete)).await;
+    write(other, tasks[1..2].iter().map(complete)).await;
     assert_eq!(world.open_claims().await, 1);
-    world.clock.advance(LEASE);
-    other.compact(compact.clone()).await.expect("compaction");
+    write(other, tasks[2..].iter().map(complete)).await;
     assert_eq!(world.open_claims().await, 0);
     // What is over, but still holds something, stays open until that has expired.
     let tasks = world.claimed(1).await;
     world.clock.advance(LEASE);
-    other.compact(compact).await.expect("compaction");
+    other.due(Due { limit: 10 }).await.expect("what is due");
     assert_eq!(world.open_claims().await, 1);
     write(other, tasks.iter().map(expire)).await;
+    assert_eq!(world.open_claims().await, 0);
     assert_eq!(look(other, &tasks).await[0].failures, 1);
 }
 
