@@ -72,6 +72,10 @@ pub(crate) struct Life {
     pub(crate) created_at: Timestamp,
 }
 
+/// Which guards of a commit say that the job may be written: the first ones. The others say that the states are as
+/// they were known.
+pub(crate) const JOB_GUARDS: usize = 2;
+
 impl Life {
     pub(crate) fn of(info: &JobInfo) -> Self {
         Self {
@@ -86,7 +90,7 @@ impl Life {
     }
 
     /// The job is in this phase of this life.
-    pub(crate) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; 2], Invalid> {
+    pub(crate) fn guards(&self, keys: &Keys, phase: Phase) -> Result<[Guard; JOB_GUARDS], Invalid> {
         let guard = |field, value: String| {
             let name = Name::new(field)?;
             Ok(Guard::Field(keys.job.clone(), name, Some(value.into())))

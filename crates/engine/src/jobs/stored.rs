@@ -105,7 +105,7 @@ pub(crate) struct Stored {
     pub(crate) state: State,
     /// The last writes, the newest last.
     pub(crate) events: Vec<Event>,
-    /// `None`: somebody else wrote there.
+    /// `None`: who wrote it did not know of that.
     pub(crate) nonce: Option<String>,
 }
 

@@ -116,13 +116,32 @@ async fn a_state_that_cannot_be_read_keeps_nothing_from_the_others() {
         let manager = world.process(1).jobs.join("import", 0, 1).await.unwrap();
         manager.set_state(at("a", 1)).await.unwrap();
         let key = Key::new("plimsoll.states.import.0-a").unwrap();
-        let merge = Merge::new(key).set(fields([("events", "x")]).unwrap());
+        let merge = Merge::new(key.clone()).set(fields([("events", "x")]).unwrap());
         world.store.write(Write::Merge(merge)).await.unwrap();
         let other = world.process(2).jobs.join("import", 0, 1).await.unwrap();
         let calls = [at("a", 2), at("b", 3)].map(|state| other.set_state(state));
         let [a, b] = <[_; 2]>::try_from(join_all(calls).await).unwrap();
         assert_eq!(code(a), "corrupt");
         assert_eq!(b.unwrap().version, 1);
+        // Somebody mends it.
+        let merge = Merge::new(key).set(fields([("events", "[]")]).unwrap());
+        world.store.write(Write::Merge(merge)).await.unwrap();
+        assert_eq!(other.set_state(at("a", 2)).await.unwrap().version, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_is_not_answered_as_long_as_it_is_not_known_whether_the_job_may_be_written() {
+    for world in worlds().await {
+        let manager = world.process(1).jobs.join("import", 0, 1).await.unwrap();
+        let event = || at("a", 1).event_id("event").unwrap();
+        manager.set_state(event()).await.unwrap();
+        world.store.close().await.unwrap();
+        assert_eq!(code(manager.set_state(event()).await), "closed");
+        let both = join_all([event(), at("a", 2)].map(|state| manager.set_state(state)));
+        for answer in both.await {
+            assert_eq!(code(answer), "closed");
+        }
     }
 }
 

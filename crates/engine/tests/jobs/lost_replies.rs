@@ -42,6 +42,11 @@ async fn story(world: &World, fault: impl Fn(&FaultPlan)) -> (Vec<Written>, Vec<
         answers.push(answer.unwrap());
     }
     go();
+    let event = || at("c", 6).event_id("event").unwrap();
+    answers.push(manager.set_state(event()).await.unwrap());
+    go();
+    answers.push(manager.set_state(event()).await.unwrap());
+    go();
     assert!(manager.describe([("a", "1")]).await.unwrap());
     go();
     assert!(manager.delete_job().await.unwrap());
@@ -60,8 +65,9 @@ async fn every_write_with_every_fault_ends_as_without() {
     for n in 0..2 {
         let expected = story(&worlds().await[n], |_| {}).await;
         let versions: Vec<u64> = expected.0.iter().map(|written| written.version).collect();
-        assert_eq!(versions, [1, 2, 1, 3, 4]);
-        assert!(expected.0.iter().all(|written| !written.repeated));
+        assert_eq!(versions, [1, 2, 1, 3, 1, 1, 4]);
+        let repeated = expected.0.iter().map(|written| written.repeated);
+        assert!(repeated.eq([false, false, false, false, false, true, false]));
         for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Duplicate] {
             let faults = |plan: &FaultPlan| {
                 plan.calm();

@@ -28,6 +28,11 @@ impl Known {
         self.0.get(tag).cloned().transpose()
     }
 
+    /// Whether what is there could not be read.
+    pub(crate) fn is_unreadable(&self, tag: &Name) -> bool {
+        self.0.get(tag).is_some_and(Result::is_err)
+    }
+
     /// Takes in a record that was read or written. Answers its state, if it can be read.
     pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) -> Option<Own> {
         let (_, tag) = keys.parse(&record.key)?;

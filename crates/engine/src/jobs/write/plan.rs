@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_core::record::Fields;
 use plimsoll_core::store::{Commit, Guard, Merge, Write};
 use plimsoll_core::{Ids, Invalid, Name, Result};
 
@@ -9,10 +10,6 @@ use super::draft::Draft;
 use super::known::{Known, Last};
 use crate::jobs::info::{Life, Phase};
 use crate::jobs::stored::{EVENTS_KEPT, Event, Keys, NONCE, PAYLOAD, Stored, VERSION};
-
-/// Which guards of a commit say that the job may be written. The others say that the states are as they
-/// were known.
-pub(crate) const JOB_GUARDS: usize = 2;
 
 /// What becomes of one state.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,13 +20,8 @@ pub(crate) enum Verdict {
     Repeat(u64),
 }
 
-/// Whether a write was made before; otherwise what this one leaves.
-pub(crate) fn decide(
-    last: Option<&Last>,
-    floor: u64,
-    event_id: &Name,
-    nonce: String,
-) -> (Verdict, Last) {
+/// Whether a write was made before; otherwise what this one leaves, but for its nonce.
+pub(crate) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
     let last = last.cloned().unwrap_or_default();
     if let Some(event) = last.events.iter().find(|event| event.id == *event_id) {
         return (Verdict::Repeat(event.version), last);
@@ -42,7 +34,7 @@ pub(crate) fn decide(
     events.drain(..surplus);
     let last = Last {
         version: Some(version),
-        nonce: Some(nonce),
+        nonce: None,
         events,
     };
     (Verdict::Write(version), last)
@@ -85,11 +77,16 @@ impl<'a> Planner<'a> {
             Some(last) => Some(last.clone()),
             None => self.known.last(&draft.tag)?,
         };
-        let nonce = format!("{:x}", self.ids.below(u64::MAX));
-        let (verdict, after) = decide(last.as_ref(), self.floor, &draft.event_id, nonce);
+        let (verdict, mut after) = decide(last.as_ref(), self.floor, &draft.event_id);
         let commit = match verdict {
             Verdict::Repeat(_) => None,
-            Verdict::Write(version) => Some(self.commit(draft, last.as_ref(), version, &after)?),
+            Verdict::Write(version) => {
+                let nonce = format!("{:x}", self.ids.below(u64::MAX));
+                let fields = Stored::fields(draft, version, &after.events, &nonce)?;
+                let commit = self.commit(draft, last.as_ref(), fields, &nonce)?;
+                after.nonce = Some(nonce);
+                Some(commit)
+            }
         };
         self.ahead.insert(draft.tag.clone(), after);
         Ok((verdict, commit))
@@ -106,13 +103,10 @@ impl<'a> Planner<'a> {
         &mut self,
         draft: &Draft,
         last: Option<&Last>,
-        version: u64,
-        after: &Last,
+        fields: Fields,
+        nonce: &str,
     ) -> Result<Commit, Invalid> {
-        let nonce = after.nonce.as_deref().unwrap_or_default();
-        let mut merge = Merge::new(draft.key.clone())
-            .set(Stored::fields(draft, version, &after.events, nonce)?)
-            .returning();
+        let mut merge = Merge::new(draft.key.clone()).set(fields).returning();
         if draft.payload.is_none() {
             merge = merge.unset(Name::new(PAYLOAD)?);
         }
@@ -151,10 +145,9 @@ mod tests {
             Ok(Event { id, version })
         });
         let events = events.collect::<Result<_, Invalid>>()?;
-        let nonce = version.map(|version| version.to_string());
         Ok(Last {
             version,
-            nonce,
+            nonce: None,
             events,
         })
     }
@@ -163,12 +156,12 @@ mod tests {
     fn versions_begin_after_the_floor_and_grow_by_one() -> Result<(), Invalid> {
         let id = Name::new("e")?;
         for floor in [0, 7] {
-            let (verdict, after) = decide(None, floor, &id, (floor + 1).to_string());
+            let (verdict, after) = decide(None, floor, &id);
             assert_eq!(verdict, Verdict::Write(floor + 1));
             assert_eq!(after, last(Some(floor + 1), &[("e", floor + 1)])?);
             for version in [1, 41] {
                 let before = last(Some(version), &[("d", version)])?;
-                let (verdict, after) = decide(Some(&before), floor, &id, (version + 1).to_string());
+                let (verdict, after) = decide(Some(&before), floor, &id);
                 assert_eq!(verdict, Verdict::Write(version + 1));
                 let events = [("d", version), ("e", version + 1)];
                 assert_eq!(after, last(Some(version + 1), &events)?);
@@ -181,14 +174,12 @@ mod tests {
     fn each_of_the_last_sixteen_events_is_a_repeat_and_no_other() -> Result<(), Invalid> {
         let mut before = Last::default();
         for n in 1..=40 {
-            let (verdict, after) =
-                decide(Some(&before), 0, &Name::new(n.to_string())?, n.to_string());
+            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
             assert_eq!(verdict, Verdict::Write(n));
             before = after;
         }
         for n in 1..=41 {
-            let (verdict, after) =
-                decide(Some(&before), 0, &Name::new(n.to_string())?, n.to_string());
+            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
             if (25..=40).contains(&n) {
                 assert_eq!((verdict, after), (Verdict::Repeat(n), before.clone()));
             } else {

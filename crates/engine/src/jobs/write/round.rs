@@ -1,6 +1,6 @@
 //! Writes states: decides what to commit, commits it, and decides anew what others got in the way of.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{MutexGuard, PoisonError};
 
 use plimsoll_core::error::{Applied, Conflict, Unavailable};
@@ -9,11 +9,11 @@ use plimsoll_core::store::{Commit, Outcome, Receipt};
 use plimsoll_core::{Error, Result};
 
 use super::known::Known;
-use super::plan::{JOB_GUARDS, Planner, Verdict};
+use super::plan::{Planner, Verdict};
 use super::queue::Call;
 use crate::answer::{first, refused_by, unanswered};
 use crate::jobs::contest::Contest;
-use crate::jobs::info::{Job, Life, Phase};
+use crate::jobs::info::{JOB_GUARDS, Job, Life, Phase};
 use crate::jobs::manager::{Inner, Written};
 use crate::jobs::stored::Own;
 
@@ -75,26 +75,39 @@ impl Inner {
                 known.await?
             }
         };
+        self.look_again(&mut known, calls).await?;
         let (verdicts, commits) = self.plan(&known, calls)?;
         let receipts = match commits.is_empty() {
             true => Vec::new(),
             false => self.send(commits).await?,
         };
-        // All behind the first are bound to it: nothing was written. And no repeat is one of a job that is deleted.
-        if receipts.first().is_some_and(by_the_job) {
-            self.go_on().await?;
-            *self.known() = Some(known);
-            return Ok(());
-        }
+        let open = match receipts.first() {
+            // All behind the first are bound to it, and are decided anew as well.
+            Some(Err(error)) if is_of_the_job(error) => {
+                self.go_on().await?;
+                *self.known() = Some(known);
+                return Ok(());
+            }
+            // It failed before anybody has looked whether the job may be written.
+            Some(Err(error)) if refused_by(error).is_none() => match writes(&verdicts) {
+                true => false,
+                false => return Err(error.clone()),
+            },
+            Some(_) | None => true,
+        };
         let mut receipts = receipts.into_iter();
         let (mut owns, mut answers) = (Vec::new(), Vec::new());
-        let mut refused = None;
+        let (mut refused, mut undecided) = (None, Vec::new());
         for verdict in verdicts {
             let Some(call) = calls.pop_front() else {
                 break;
             };
             let answer = match verdict {
                 Err(error) => Err(error),
+                Ok(Verdict::Repeat(_)) if !open => {
+                    undecided.push(call);
+                    continue;
+                }
                 Ok(Verdict::Repeat(version)) => Ok(Written {
                     version,
                     repeated: true,
@@ -125,7 +138,23 @@ impl Inner {
         if let Some((call, error)) = refused {
             self.refused(call, error, calls, &mut known).await?;
         }
+        for call in undecided.into_iter().rev() {
+            calls.push_front(call);
+        }
         *self.known() = Some(known);
+        Ok(())
+    }
+
+    /// Reads once more what could not be read, if it is to be written: somebody may have mended it.
+    async fn look_again(&self, known: &mut Known, calls: &VecDeque<Call>) -> Result<()> {
+        let states: BTreeMap<_, _> = (calls.iter())
+            .filter(|call| known.is_unreadable(&call.draft.tag))
+            .map(|call| (call.draft.tag.clone(), call.draft.key.clone()))
+            .collect();
+        for (tag, key) in states {
+            let own = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
+            self.seen(own.into_iter().collect());
+        }
         Ok(())
     }
 
@@ -137,13 +166,13 @@ impl Inner {
         calls: &mut VecDeque<Call>,
         known: &mut Known,
     ) -> Result<()> {
-        let Some(guard) = refused_by(&error) else {
+        if refused_by(&error).is_none() {
             self.answer(call, Err(error));
             return Ok(());
-        };
+        }
         let (tag, key) = (call.draft.tag.clone(), call.draft.key.clone());
         calls.push_front(call);
-        match guard < JOB_GUARDS {
+        match is_of_the_job(&error) {
             true => self.go_on().await,
             false => {
                 let own = known.look_at(&self.jobs, &self.keys, &tag, &key).await?;
@@ -221,9 +250,14 @@ impl Inner {
 }
 
 /// Whether it was refused because the job may not be written.
-fn by_the_job(answer: &Result<Receipt>) -> bool {
-    let guard = answer.as_ref().err().and_then(refused_by);
-    guard.is_some_and(|guard| guard < JOB_GUARDS)
+fn is_of_the_job(error: &Error) -> bool {
+    refused_by(error).is_some_and(|guard| guard < JOB_GUARDS)
+}
+
+/// Whether anything is written.
+fn writes(verdicts: &[Result<Verdict>]) -> bool {
+    let write = |verdict: &Result<Verdict>| matches!(verdict, Ok(Verdict::Write(_)));
+    verdicts.iter().any(write)
 }
 
 /// That an answer of a call was lost, and whether anything of it may have taken effect.
