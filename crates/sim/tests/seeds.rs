@@ -244,7 +244,7 @@ fn a_state_that_ignores_its_version_is_found() {
 
 #[test]
 fn a_state_that_overtakes_a_refused_one_is_found() {
-    assert_eq!(found(Planted::Unbound, 40), "states");
+    assert_eq!(found(Planted::Unbound, 80), "states");
 }
 
 #[test]
@@ -255,6 +255,11 @@ fn a_state_that_forgets_its_event_is_found() {
 #[test]
 fn a_state_of_a_job_that_was_deleted_is_found() {
     assert_eq!(found(Planted::LateManager, 40), "states");
+}
+
+#[test]
+fn a_repeat_that_is_answered_after_the_job_was_deleted_is_found() {
+    assert_eq!(found(Planted::LateRepeat, 40), "states");
 }
 
 #[test]

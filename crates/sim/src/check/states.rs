@@ -70,6 +70,11 @@ impl JobModel {
         self.generation > 0 && !self.deleted
     }
 
+    /// Whether this life of it has ended.
+    fn is_over(&self, life: i64) -> bool {
+        life < self.generation || (life == self.generation && self.deleted)
+    }
+
     /// What was in a slot after this position.
     pub(super) fn at(&self, slot: &Slot, position: Position) -> Option<&Said> {
         let ever = self.slots.get(slot)?;
@@ -114,6 +119,8 @@ struct Call {
     written: bool,
     /// It was answered that it may not have been written.
     failed: bool,
+    /// The job of its manager was deleted before it was made.
+    late: bool,
 }
 
 /// Somebody who takes part in a job.
@@ -167,12 +174,16 @@ impl Checker {
 
     /// A manager is about to write a state, whose message must end with the number of this call.
     pub(crate) fn sets(&mut self, asked: Asked<'_>) -> usize {
+        let manager = &self.states.managers[asked.manager];
+        let (job, (_, latest)) = (manager.job.clone(), manager.lives);
+        let late = self.job(&job).is_over(latest);
         self.states.calls.push(Call {
             manager: asked.manager,
             slot: (asked.partition, asked.tag.clone()),
             event: asked.event.to_owned(),
             written: false,
             failed: false,
+            late,
         });
         self.states.calls.len() - 1
     }
@@ -190,10 +201,10 @@ impl Checker {
                 self.states.calls[number].failed = true;
                 let deleted = error.code() == "job_deleted";
                 self.figures.states_refused += u64::from(deleted);
-                let manager = self.states.calls[number].manager;
-                let job = self.states.managers[manager].job.clone();
-                if deleted && self.job(&job).ended.is_empty() {
-                    self.blame("states", format!("{job} was never deleted"));
+                let manager = &self.states.managers[self.states.calls[number].manager];
+                let (job, (earliest, _)) = (manager.job.clone(), manager.lives);
+                if deleted && !self.job(&job).is_over(earliest) {
+                    self.blame("states", format!("{job} is not deleted"));
                 }
                 return;
             }
@@ -205,6 +216,7 @@ impl Checker {
         let fits = said.is_some_and(|said| {
             said.event == call.event && (written.repeated || call_of(&said.message) == Some(number))
         });
+        let fits = fits && !call.late;
         self.figures.states_repeated += u64::from(written.repeated);
         if !fits {
             let wrong = format!("{job} {call:?}: answered {written:?}, but it was {said:?}");

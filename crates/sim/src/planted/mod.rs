@@ -85,6 +85,8 @@ pub enum Planted {
     ForgottenEvent,
     /// A job that was deleted, or another of its name, is written by those who were part of it.
     LateManager,
+    /// An event that was written is answered as repeated, also after its job was deleted.
+    LateRepeat,
     /// Who loads the states of a job does not see one of them.
     LostAtSwitch,
     /// A subscriber that goes on is told some states again.

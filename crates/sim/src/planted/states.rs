@@ -29,6 +29,9 @@ impl Planted {
         // A commit of guards alone would be none without them.
         if !commit.writes.is_empty() {
             commit.guards.retain(|guard| !ignored(guard));
+        } else if self == Self::LateRepeat {
+            let nobody = Key::new("nobody").map(Guard::RecordAbsent);
+            commit.guards = nobody.into_iter().collect();
         }
         if self == Self::ForgottenEvent {
             for write in &mut commit.writes {
