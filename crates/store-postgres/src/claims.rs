@@ -72,9 +72,10 @@ pub(crate) static CLOSE_SPENT: Sql = Sql {
            AND until IS NOT NULL FOR UPDATE SKIP LOCKED))",
     types: &[Type::INT4, Type::UUID_ARRAY],
 };
-/// Prolongs leases of claims that are locked.
+/// Prolongs leases of claims that are locked, and were not closed with their last task.
 pub(crate) static PROLONG: Sql = Sql {
-    text: "UPDATE plimsoll.claims SET until = $3 WHERE ns = $1 AND request = ANY($2)",
+    text: "UPDATE plimsoll.claims SET until = $3 \
+           WHERE ns = $1 AND request = ANY($2) AND until IS NOT NULL",
     types: &[Type::INT4, Type::UUID_ARRAY, Type::TIMESTAMPTZ],
 };
 /// Notes which tasks were taken out of claims that are locked, and closes those of which nothing is left.

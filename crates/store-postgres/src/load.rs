@@ -155,9 +155,10 @@ impl Wanted {
         calls.extend(self.calls(ns));
         let mut answers = session.run(&calls).await?;
         let found = answers.split_off(before);
+        let commits = self.commits.clone();
         let absent = self.take(&found, loaded)?;
         if !absent.tasks.is_empty() {
-            load_held(session, ns, &absent.tasks, loaded).await?;
+            load_held(session, ns, &absent.tasks, commits, loaded).await?;
         }
         if !absent.records.is_empty() {
             lock_absent(session, ns, absent.records, loaded).await?;
@@ -182,10 +183,7 @@ impl Wanted {
             calls.push(Call::new(&GROUPS, params![ns, texts(&self.groups)]));
         }
         // Last, when all rows are locked: whoever made the same commit, and was waited for, has made it.
-        if !self.commits.is_empty() {
-            let ids: Vec<Id> = self.commits.iter().map(|id| Id(id.as_u128())).collect();
-            calls.push(Call::new(&COMMITS, params![ns, ids]));
-        }
+        calls.extend(commits_of(ns, &self.commits));
         calls
     }
 
@@ -318,11 +316,19 @@ fn take_tasks(
     }
 }
 
-/// Locks the claims that may hold tasks, and looks again: nobody can leave them now.
+/// Reads what is remembered of commits, if there are any.
+fn commits_of(ns: i32, commits: &[CommitId]) -> Option<Call> {
+    let ids: Vec<Id> = commits.iter().map(|id| Id(id.as_u128())).collect();
+    (!ids.is_empty()).then(|| Call::new(&COMMITS, params![ns, ids]))
+}
+
+/// Locks the claims that may hold tasks, and looks again: nobody can leave them now. So it does for commits: who was
+/// waited for may have made one of them.
 async fn load_held(
     session: &mut Session,
     ns: i32,
     tasks: &[TaskId],
+    commits: Vec<CommitId>,
     loaded: &mut Loaded,
 ) -> Answer<()> {
     let holders = [Call::new(&HOLDERS, params![ns, ids(tasks)])];
@@ -332,9 +338,12 @@ async fn load_held(
     let of_tasks = |sql, tasks: &[TaskId]| Call::new(sql, params![ns, ids(tasks)]);
     let of = |sql| of_tasks(sql, tasks);
     let held = Call::new(&HELD_TASKS, params![ns, ids(tasks), holders]);
-    let found = session
-        .run(&[of(&LIVE_TASKS), of(&DONE_TASKS), of(&SPECS), held])
-        .await?;
+    let mut calls = vec![of(&LIVE_TASKS), of(&DONE_TASKS), of(&SPECS), held];
+    calls.extend(commits_of(ns, &commits));
+    let found = session.run(&calls).await?;
+    if let Some(made) = found.get(4) {
+        take_commits(commits, made, &mut loaded.rows)?;
+    }
     let rowless = take_tasks(tasks, [&found[0], &found[1], &found[2]], loaded)?;
     for row in &found[3] {
         let task = task_from(row)?;

@@ -78,6 +78,7 @@ pub(crate) fn cases() -> Vec<(&'static str, &'static Sql, &'static str)> {
         ("expired", &read::due::EXPIRED, "1, now(), 33, 32"),
         ("expired records", &read::due::RECORDS, "1, now(), 33"),
         ("next", &read::due::NEXT, "1, now(), 32"),
+        ("how many over", &read::due::OVER, "1, now(), 32"),
         ("step", &indexes::STEP, "1, 'k10', 'l', 'n', 24, 33"),
         ("entries in", &indexes::ADD, "'{1}', '{5}', '{k00005}'"),
         (

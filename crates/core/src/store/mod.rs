@@ -285,8 +285,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Selects what time has made ready for a decision: see [`StoreExt::sweep`].
     ///
     /// # Promise
-    /// - Changes nothing.
-    /// - Each kind is cut at `limit`, the longest overdue first, and `more` says so.
+    /// - Changes nothing that anybody sees.
+    /// - Each kind is cut at `limit` at the latest, the longest overdue first, and `more` says so.
     /// - When nothing is overdue, says when the next thing will be.
     async fn due(&self, due: Due) -> Result<DueNow>;
 

@@ -38,7 +38,13 @@ pub(crate) static RECORDS: Sql = Sql {
            ORDER BY r.expires_at LIMIT $3",
     types: OVERDUE,
 };
-/// When the next of each kind is due, and how many claims are over.
+/// How many claims are over; one more than are looked at if there are more.
+pub(crate) static OVER: Sql = Sql {
+    text: "SELECT count(*) FROM (\
+           SELECT FROM plimsoll.claims WHERE ns = $1 AND until <= $2 LIMIT $3 + 1) o",
+    types: OVERDUE,
+};
+/// When the next of each kind is due.
 pub(crate) static NEXT: Sql = Sql {
     text: sql_file!("read/next"),
     types: OVERDUE,
@@ -61,14 +67,19 @@ pub(crate) async fn due(
     let mut rows = limit.saturating_add(1);
     let mut claims = CLAIMS_AT_FIRST;
     loop {
-        let of = |sql| Call::new(sql, params![ns, At(now), rows as i64]);
-        let expired = Call::new(&EXPIRED, params![ns, At(now), rows as i64, claims]);
-        let next = Call::new(&NEXT, params![ns, At(now), claims]);
-        let calls = [of(&SCHEDULED), expired, of(&RECORDS), next];
+        let of = |sql, count: i64| Call::new(sql, params![ns, At(now), count]);
+        // Claims are counted before they are looked at: what others close meanwhile is not taken for the end.
+        let calls = [
+            of(&OVER, claims),
+            of(&SCHEDULED, rows as i64),
+            Call::new(&EXPIRED, params![ns, At(now), rows as i64, claims]),
+            of(&RECORDS, rows as i64),
+            of(&NEXT, claims),
+        ];
         let found = session.run(&calls).await?;
-        let scheduled = overdue(&found[0], rows, limit, task_id, is_task)?;
-        let expired = overdue(&found[1], rows, limit, attempt, is_task)?;
-        let records = overdue(&found[2], rows, limit, record_key, |row| {
+        let scheduled = overdue(&found[1], rows, limit, task_id, is_task)?;
+        let expired = overdue(&found[2], rows, limit, attempt, is_task)?;
+        let records = overdue(&found[3], rows, limit, record_key, |row| {
             record_from(row, 0).map(drop)
         })?;
         // So many rows that cannot be read end the search that it does not take for ever.
@@ -79,21 +90,23 @@ pub(crate) async fn due(
                 .min(limit.saturating_add(ROWS_EXAMINED_MAX));
             continue;
         }
-        let over: i64 = column(&found[3][0], 1)?;
+        let nothing = scheduled.readable + expired.readable + records.readable == 0;
+        let over: i64 = column(&found[0][0], 0)?;
         let closed = match over {
             0 => 0,
             _ => close_over(session, ns, claims, now).await?,
         };
-        let more_claims = over > claims;
-        if more_claims && expired.readable == 0 {
-            // Those that others have locked are passed over.
-            if closed == 0 {
-                claims = claims.saturating_mul(4);
-            }
+        let more_claims = over > claims && !expired.more;
+        if more_claims && closed == 0 {
+            // These hold something, or others have them locked: there is room for what those behind them hold.
+            claims = claims.saturating_mul(4);
             continue;
         }
-        let nothing = scheduled.readable + expired.readable + records.readable == 0;
-        let next: Option<At> = column(&found[3][0], 0)?;
+        if more_claims && nothing {
+            claims = CLAIMS_AT_FIRST;
+            continue;
+        }
+        let next: Option<At> = column(&found[4][0], 0)?;
         let next = next.filter(|_| nothing).map(|at| at.0);
         return Ok(DueNow {
             more: scheduled.more || expired.more || records.more || more_claims,
@@ -112,6 +125,7 @@ async fn close_over(session: &mut Session, ns: i32, claims: i64, now: Timestamp)
     let close = Call::new(&CLOSE_OVER, params![ns, At(now), claims]);
     match session.run(&[close]).await {
         Ok(found) => column(&found[0][0], 0),
+        Err(fault @ Fault::Unreachable(_)) => Err(fault),
         Err(fault) if fault.breaks_connection() => Err(fault),
         // What is due can be read where nothing can be written.
         Err(fault) => {
