@@ -3,6 +3,7 @@
 // A failed assertion is how a test fails.
 #![allow(clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -234,15 +235,11 @@ fn chaos_does_only_what_it_is_told_to_a_server() {
     }
 }
 
-/// The whole of it is `scripts/chaos coordination`.
+/// The whole of it is `scripts/chaos coordination`. How much happens in a few seconds depends on what else the machine
+/// does: where something did not happen there is another run, but nothing may be wrong in any of them.
 #[test]
 fn workers_holders_and_watchdogs_that_are_killed_and_frozen_leave_nothing_wrong() {
-    let folder = folder();
-    let arguments = ["chaos", "coordination", "--seconds", "8", "--json"];
-    let output = run(folder.path(), &[&arguments[..], &["--seed", "3"]].concat());
-    let summary = summary(&output);
-    assert_eq!(summary["faults"], serde_json::json!([]), "{summary}");
-    for (field, least) in [
+    let mut missing = BTreeMap::from([
         ("workers_killed", 2),
         ("workers_frozen", 2),
         ("workers_drained", 1),
@@ -255,11 +252,21 @@ fn workers_holders_and_watchdogs_that_are_killed_and_frozen_leave_nothing_wrong(
         ("lease_expiries", 1),
         ("processes_to_end", 1),
         ("writes_accepted", 30),
-    ] {
-        assert!(number(&summary, field) >= least, "{field} in {summary}");
+    ]);
+    for seed in ["3", "4", "5", "6"] {
+        let folder = folder();
+        let arguments = ["chaos", "coordination", "--seconds", "8", "--json"];
+        let output = run(folder.path(), &[&arguments[..], &["--seed", seed]].concat());
+        let summary = summary(&output);
+        assert_eq!(summary["faults"], serde_json::json!([]), "{summary}");
+        assert!(is_empty(folder.path()));
+        assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+        missing.retain(|field, least| number(&summary, field) < *least);
+        if missing.is_empty() {
+            return;
+        }
     }
-    assert!(is_empty(folder.path()));
-    assert_eq!(processes_in(folder.path()), [] as [&str; 0]);
+    panic!("too little happened in any run: {missing:?}");
 }
 
 /// Waits until a process is gone.
