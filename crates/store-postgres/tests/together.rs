@@ -11,10 +11,10 @@ use plimsoll_core::clock::SystemClock;
 use plimsoll_core::ids::Ids;
 use plimsoll_core::record::{Index, fields};
 use plimsoll_core::store::{
-    Cancel, Claim, Commit, Compact, Counts, DeclareIndex, Ending, Guard, Merge, Pick, Put, Range,
-    Receipt, Scan, Settle, TaskByKey, Write,
+    Cancel, Commit, Compact, Counts, DeclareIndex, Guard, Merge, Put, Range, Receipt, Scan,
+    TaskByKey, Write,
 };
-use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Status, WorkerId};
+use plimsoll_core::task::{KeyLifetime, Lane, NewTask, OnConflict, Status};
 use plimsoll_core::{IdempotencyKey, Key, Name, Namespace, Prefix, Store, StoreExt};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
@@ -150,28 +150,6 @@ async fn a_commit_that_is_sent_twice_at_once_happens_once_and_both_answers_are_t
         twice(add.guard(Guard::Field(counted.clone(), n.clone(), now))).await;
         let key = Key::new(format!("created.{time}")).expect("a key");
         let create = Commit::of(Write::Put(Put::new(key.clone(), next)));
-        twice(create.guard(Guard::RecordAbsent(key.clone()))).await;
-        // A task that has no row, as only its claim knows of it.
-        let lane = Lane::new("queue", "kind").expect("a lane");
-        let task = NewTask::new(ids.task(), lane.clone(), "x");
-        write(&handles[0], [Write::Submit(Box::new(task))].into_iter()).await;
-        let (lanes, limit) = (vec![lane], 1);
-        let claim = Claim {
-            pick: Pick::Next { lanes, limit },
-            worker: WorkerId {
-                name: Name::new("worker").expect("a name"),
-                incarnation: ids.incarnation(),
-            },
-            lease: Duration::from_secs(30),
-            request: ids.request(),
-        };
-        let claimed = handles[0].claim(claim).await.expect("a claim").tasks;
-        let settle = Settle {
-            holder: claimed[0].holder().expect("a lease"),
-            how: Ending::Complete { result: None },
-        };
-        let done = fields([("done", "yes")]).expect("fields");
-        let settle = Commit::of(Write::Settle(settle));
-        twice(settle.write(Write::Put(Put::new(key, done)))).await;
+        twice(create.guard(Guard::RecordAbsent(key))).await;
     }
 }

@@ -4,7 +4,6 @@ use std::pin::Pin;
 
 use futures::poll;
 use plimsoll_core::Result;
-use plimsoll_core::store::Receipt;
 use plimsoll_core::task::Priority;
 
 use super::*;

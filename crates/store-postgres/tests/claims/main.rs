@@ -13,16 +13,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join, join_all};
+use futures::future::{join, join_all, join3};
 use plimsoll_core::clock::{Clock, ManualClock, SystemClock};
 use plimsoll_core::error::Lost;
 use plimsoll_core::ids::{Ids, Jitter};
+use plimsoll_core::log::{Level, NewLine};
 use plimsoll_core::store::{
-    Amend, Cancel, Claim, Commit, Counts, Due, Ending, Exchange, Expire, Guard, List, Pick, Put,
-    Renew, Renewal, Selector, Settle, Tasks, Write,
+    Amend, Cancel, Claim, Commit, Counts, Due, Ending, Exchange, Expire, Guard, List, Log, Pick,
+    Put, Receipt, Renew, Renewal, Selector, Settle, Tasks, Write,
 };
 use plimsoll_core::task::{Holder, Lane, NewTask, Status, Task, WorkerId};
-use plimsoll_core::{Error, Fence, Key, Name, Namespace, RequestId, Store, TaskId};
+use plimsoll_core::{Error, Fence, Key, Name, Namespace, RequestId, Store, StoreExt, TaskId};
 use plimsoll_store_postgres::tokio_postgres::{Client, NoTls};
 use plimsoll_store_postgres::{Config, Postgres, PostgresStore, migrate};
 
@@ -479,4 +480,56 @@ async fn an_id_that_is_used_again_is_another_task() {
     write(other, second.iter().map(complete)).await;
     write(holding, tasks[1..].iter().map(complete)).await;
     assert_eq!(world.rows("tasks_done").await, 2);
+}
+
+/// As when an answer is lost and the call is repeated before the server is done with the first.
+#[tokio::test]
+async fn a_settlement_that_waits_for_the_same_one_answers_as_that_one() {
+    let world = World::<2>::new().await;
+    let [holding, other] = &world.stores;
+    let tasks = world.claimed(2).await;
+    let line = NewLine {
+        id: world.ids.line(),
+        level: Level::Info,
+        stage: None,
+        message: "done".into(),
+        metadata: None,
+        step: None,
+    };
+    let log = Write::Log(Log {
+        holder: holder(&tasks[0]),
+        lines: vec![line],
+    });
+    let commit = Commit::of(log).write(complete(&tasks[0]));
+    let commit = commit.id(world.ids.commit());
+    let name = holding.namespace();
+    let lock = format!(
+        "BEGIN; SELECT FROM plimsoll.claims \
+         WHERE ns = (SELECT ns FROM plimsoll.namespaces WHERE name = '{name}') FOR UPDATE"
+    );
+    world.sql.batch_execute(&lock).await.expect("a lock");
+    let wait = async |waiting: i64| {
+        let look = "SELECT count(*) FROM pg_stat_activity, pg_stat_clear_snapshot() \
+                    WHERE application_name = $1 AND wait_event_type = 'Lock' \
+                    AND query_start < clock_timestamp() - interval '100 ms'";
+        loop {
+            let found = world.sql.query_one(look, &[&name.as_str()]).await;
+            if found.expect("an answer").get::<_, i64>(0) == waiting {
+                break;
+            }
+        }
+    };
+    let first = holding.commit_one(commit.clone());
+    let again = async {
+        wait(1).await;
+        other.commit_one(commit).await
+    };
+    let release = async {
+        wait(2).await;
+        world.sql.batch_execute("ROLLBACK").await.expect("an end");
+    };
+    let (first, again, ()) = join3(first, again, release).await;
+    let repeated = true;
+    let first = first.expect("a receipt");
+    assert_eq!(again.expect("the same"), Receipt { repeated, ..first });
 }
