@@ -1,6 +1,8 @@
--- Purpose: the tables of one file, version 5.
+-- Purpose: the tables of one file, version 6.
 -- Nothing is shared between namespaces: every key begins with the namespace `ns`, or with a lane or an
 -- index, which belongs to one.
+-- Records and entries of the history may be large. Their tables have rowids, which nobody sees, so that the primary key
+-- is an index: in a table without rowid, SQLite reads every row that it compares with, whole.
 -- Ids are 16-byte blobs, times are microseconds since 1970, bodies are MessagePack.
 -- Status: 0 scheduled, 1 pending, 2 claimed, 3 completed, 4 failed, 5 cancelled.
 
@@ -31,9 +33,9 @@ CREATE TABLE records (
     modified_at INTEGER NOT NULL,
     expires_at  INTEGER,
     PRIMARY KEY (ns, key)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
-CREATE INDEX records_expiring ON records (ns, expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX records_expiring ON records (ns, expires_at, key) WHERE expires_at IS NOT NULL;
 
 -- Declared indexes on integer fields of records. One that was dropped has neither prefix nor field, and
 -- goes with its last entry.
@@ -167,7 +169,7 @@ CREATE TABLE history (
     at       INTEGER NOT NULL,
     changes  BLOB    NOT NULL,
     PRIMARY KEY (ns, position)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- Answers that are kept for a while, so that a call can be repeated.
 CREATE TABLE commits (

@@ -168,9 +168,7 @@ impl Transaction<'_> {
         limit: usize,
         done: &mut Compacted,
     ) -> Answer<()> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT position, at FROM history WHERE ns = ? ORDER BY position LIMIT ?",
-        )?;
+        let mut statement = self.connection.prepare_cached(OLDEST)?;
         let mut oldest = statement.query(params![ns, limit as i64 + 1])?;
         let mut last = None;
         while let Some(row) = oldest.next()? {
@@ -187,7 +185,7 @@ impl Transaction<'_> {
         drop(oldest);
         if let Some(position) = last {
             self.connection
-                .prepare_cached("DELETE FROM history WHERE ns = ? AND position <= ?")?
+                .prepare_cached(DELETE_OLDEST)?
                 .execute(params![ns, position])?;
             self.connection
                 .prepare_cached("UPDATE namespaces SET compacted = ?2 WHERE ns = ?1")?
@@ -196,6 +194,11 @@ impl Transaction<'_> {
         Ok(())
     }
 }
+
+/// The first entries of the history. Inputs: namespace, how many.
+pub(crate) const OLDEST: &str =
+    "SELECT position, at FROM history WHERE ns = ? ORDER BY position LIMIT ?";
+pub(crate) const DELETE_OLDEST: &str = "DELETE FROM history WHERE ns = ? AND position <= ?";
 
 #[cfg(test)]
 #[allow(clippy::panic)]

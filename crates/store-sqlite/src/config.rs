@@ -29,7 +29,8 @@ pub struct Config {
     pub queue_max: usize,
     /// About how many bytes may wait for the writer before callers have to wait in turn.
     pub queue_bytes_max: usize,
-    /// How long to wait for a foreign process that holds the file.
+    /// How long to wait for a foreign process that holds the file. Who opens it may wait twice as long: for a turn, and
+    /// then for the file.
     pub busy_timeout: Duration,
 }
 

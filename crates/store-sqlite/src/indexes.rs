@@ -23,7 +23,7 @@ use crate::rows;
 use crate::transaction::Transaction;
 
 const RANGE: &str = include_str!("../sql/range.sql");
-const PUT_ENTRY: &str = include_str!("../sql/put_entry.sql");
+pub(crate) const PUT_ENTRY: &str = include_str!("../sql/put_entry.sql");
 /// Entries carry records whose fields take no more bytes: at least seven of them fit into a page.
 /// Larger ones would fill the pages that a range reads, and those that a write must write.
 const CARRIED_BYTES_MAX: i64 = 512;

@@ -347,14 +347,13 @@ pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Re
         }
         Start::After(position) => signed(position.get()),
     };
-    let mut statement = connection.prepare_cached(
-        "SELECT position, at, changes FROM history WHERE ns = ? AND position > ? ORDER BY position",
-    )?;
+    let mut statement = connection.prepare_cached(CHANGES)?;
     let mut found = statement.query(params![ns, start])?;
     let mut page = ChangePage {
         entries: Vec::new(),
         next: Position::new(unsigned(start)?),
         more: false,
+        newest: Position::new(unsigned(newest)?),
     };
     let (mut shown, mut examined, mut bytes) = (0, 0, 0);
     while let Some(row) = found.next()? {
@@ -379,6 +378,14 @@ pub(crate) fn changes(connection: &Connection, ns: i64, changes: &Changes) -> Re
     }
     Ok(Ok(page))
 }
+
+/// The history after a position. Inputs: namespace, position.
+pub(crate) const CHANGES: &str =
+    "SELECT position, at, changes FROM history WHERE ns = ? AND position > ? ORDER BY position";
+
+/// When records expire, the first one first. Input: namespace.
+pub(crate) const EXPIRING: &str = "SELECT expires_at, key FROM records INDEXED BY records_expiring \
+     WHERE ns = ? AND expires_at IS NOT NULL ORDER BY expires_at";
 
 /// What is overdue. Tasks and records that cannot be read come last, and only as far as the limit
 /// leaves room for them: nobody can decide about them, and they must not stand before others.
@@ -416,12 +423,7 @@ pub(crate) fn due(
         |(id, _)| rows::task(connection, ns, *id).map(drop),
     )?;
     let records = overdue(
-        connection
-            .prepare_cached(
-                "SELECT expires_at, key FROM records INDEXED BY records_expiring \
-                 WHERE ns = ? AND expires_at IS NOT NULL ORDER BY expires_at",
-            )?
-            .query([ns])?,
+        connection.prepare_cached(EXPIRING)?.query([ns])?,
         limit,
         now,
         |row| {

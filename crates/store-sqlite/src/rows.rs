@@ -15,12 +15,15 @@ use crate::error::{Answer, Fault};
 use crate::overlay::Unwritten;
 
 pub(crate) fn record(connection: &Connection, ns: i64, key: &Key) -> Answer<Option<Record>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT key, fields, revision, modified_at, expires_at FROM records WHERE ns = ? AND key = ?",
-    )?;
+    let mut statement = connection.prepare_cached(RECORD)?;
     let mut rows = statement.query(params![ns, key.as_str()])?;
     rows.next()?.map(|row| record_from(row, 0)).transpose()
 }
+
+/// A record. Inputs: namespace, key.
+const RECORD: &str =
+    "SELECT key, fields, revision, modified_at, expires_at FROM records WHERE ns = ? AND key = ?";
+const DELETE_RECORD: &str = "DELETE FROM records WHERE ns = ? AND key = ?";
 
 /// The record in the columns `key, fields, revision, modified_at, expires_at`, from this one on.
 pub(crate) fn record_from(row: &Row<'_>, first: usize) -> Answer<Record> {
@@ -50,12 +53,12 @@ pub(crate) fn put_record(
 ) -> Answer<()> {
     let Some(record) = after else {
         connection
-            .prepare_cached("DELETE FROM records WHERE ns = ? AND key = ?")?
+            .prepare_cached(DELETE_RECORD)?
             .execute(params![ns, key.as_str()])?;
         return Ok(());
     };
     connection
-        .prepare_cached("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)")?
+        .prepare_cached(include_str!("../sql/put_record.sql"))?
         .execute(params![
             ns,
             key.as_str(),
@@ -447,4 +450,41 @@ pub(crate) fn shorten_log(
              (SELECT seq FROM logs WHERE ns = ?1 AND task = ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4)",
         )?
         .execute(params![ns, Id::from(task), upto, most as i64])?)
+}
+
+#[cfg(test)]
+// A failed assertion is how a test fails.
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::{DELETE_RECORD, RECORD};
+    use crate::compact::{DELETE_OLDEST, OLDEST};
+    use crate::indexes::PUT_ENTRY;
+    use crate::plan::{plan, tables};
+    use crate::read::{CHANGES, EXPIRING, records_from};
+
+    /// One search for what was asked, and nothing is read or sorted beside it.
+    #[test]
+    fn records_and_history_are_found_by_their_indexes() {
+        let connection = tables();
+        for (query, by) in [
+            (RECORD, "records_1 (ns=? AND key=?)"),
+            (DELETE_RECORD, "records_1 (ns=? AND key=?)"),
+            (PUT_ENTRY, "records_1 (ns=? AND key=?)"),
+            (records_from(true), "records_1 (ns=? AND key>?)"),
+            (records_from(false), "records_1 (ns=? AND key>?)"),
+            (
+                EXPIRING,
+                "COVERING INDEX records_expiring (ns=? AND expires_at>?)",
+            ),
+            (CHANGES, "history_1 (ns=? AND position>?)"),
+            (OLDEST, "history_1 (ns=?)"),
+            (DELETE_OLDEST, "history_1 (ns=? AND position<?)"),
+        ] {
+            let steps = plan(&connection, query);
+            assert!(
+                steps.len() == 1 && steps[0].ends_with(by),
+                "{query}: {steps:?}"
+            );
+        }
+    }
 }

@@ -13,12 +13,12 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::codec::decode;
 use crate::config::Config;
 use crate::error::{Answer, Fault, from_sqlite};
-use crate::mover::LOG_PAGES_MAX;
+use crate::mover::{self, LOG_PAGES_MAX};
 
 /// Marks a file as ours: "Plim".
 const APPLICATION_ID: i64 = 0x506c_696d;
 /// The version of the schema that this program writes.
-pub const VERSION: i64 = 5;
+pub const VERSION: i64 = 6;
 /// Older versions have a race that can corrupt the write-ahead log.
 const SQLITE_MIN: i32 = 3_051_003;
 const SCHEMA: &str = include_str!("../sql/schema.sql");
@@ -26,6 +26,7 @@ const MIGRATE_2: &str = include_str!("../sql/migrate_2.sql");
 const MIGRATE_3: &str = include_str!("../sql/migrate_3.sql");
 const MIGRATE_4: &str = include_str!("../sql/migrate_4.sql");
 const MIGRATE_5: &str = include_str!("../sql/migrate_5.sql");
+const MIGRATE_6: &str = include_str!("../sql/migrate_6.sql");
 
 /// The connection of the writer: creates the file and its schema if need be.
 pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
@@ -76,10 +77,15 @@ pub(crate) fn open_writer(config: &Config) -> Result<Connection> {
     let log_bytes = LOG_PAGES_MAX * number(&connection, "page_size")?;
     pragma(&connection, "journal_size_limit", &log_bytes.to_string())?;
     pragma(&connection, "cache_size", "-16384")?;
+    let migrated = migrate(&mut connection)?;
+    // Only now: an index that is made for a filled table is sorted in files.
     pragma(&connection, "temp_store", "MEMORY")?;
-    migrate(&mut connection)?;
     // The writer waits by itself, in shorter steps than SQLite's.
     connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+    if migrated && let Err(error) = mover::empty(&connection) {
+        // The file is up to date all the same, and the mover tries again.
+        tracing::warn!(%error, "the log could not be moved into the file");
+    }
     Ok(connection)
 }
 
@@ -177,19 +183,44 @@ pub(crate) fn check_version(connection: &Connection) -> Answer<()> {
     Ok(())
 }
 
-/// Brings the schema up to date in one transaction, once, however many processes start at once.
-fn migrate(connection: &mut Connection) -> Result<()> {
+/// Brings the schema up to date. A table may be made anew meanwhile: what somebody has made, views and tables with
+/// foreign keys, goes on naming the tables that it named, and does not keep the old one from being dropped. Whether
+/// there was an older file.
+fn migrate(connection: &mut Connection) -> Result<bool> {
+    let (names, keys) = (
+        DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY,
+    );
+    let before = [names, keys].map(|setting| connection.db_config(setting));
+    connection.set_db_config(names, true).map_err(failed)?;
+    connection.set_db_config(keys, false).map_err(failed)?;
+    let migrated = bring_up_to_date(connection)?;
+    for (setting, before) in [names, keys].into_iter().zip(before) {
+        let before = before.map_err(failed)?;
+        connection.set_db_config(setting, before).map_err(failed)?;
+    }
+    Ok(migrated)
+}
+
+/// In one transaction, once, however many processes start at once.
+fn bring_up_to_date(connection: &mut Connection) -> Result<bool> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(failed)?;
     check(&transaction)?;
-    match number(&transaction, "user_version")? {
-        VERSION => return Ok(()),
-        version @ 1..VERSION => {
+    let version = number(&transaction, "user_version")?;
+    match version {
+        VERSION => return Ok(false),
+        1..VERSION => {
             if version < 2 {
                 migrate_2(&transaction).map_err(failed)?;
             }
-            for (to, statements) in [(3, MIGRATE_3), (4, MIGRATE_4), (5, MIGRATE_5)] {
+            for (to, statements) in [
+                (3, MIGRATE_3),
+                (4, MIGRATE_4),
+                (5, MIGRATE_5),
+                (6, MIGRATE_6),
+            ] {
                 if version < to {
                     transaction.execute_batch(statements).map_err(failed)?;
                 }
@@ -201,7 +232,8 @@ fn migrate(connection: &mut Connection) -> Result<()> {
         }
     }
     pragma(&transaction, "user_version", &VERSION.to_string())?;
-    transaction.commit().map_err(failed)
+    transaction.commit().map_err(failed)?;
+    Ok(version > 0)
 }
 
 /// From version 1 to version 2.

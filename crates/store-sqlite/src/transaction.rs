@@ -88,7 +88,7 @@ impl Pending {
         }
         self.position = self.position.next();
         connection
-            .prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?)")?
+            .prepare_cached("INSERT INTO history (ns, position, at, changes) VALUES (?, ?, ?, ?)")?
             .execute(params![
                 ns,
                 signed(self.position.get()),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::change::{Change, GroupEvent, Removal, TaskChange, TaskEvent};
 use crate::conformance::observe::{changes_since, removed};
+use crate::conformance::parallel;
 use crate::conformance::world::{RETRY_DELAY, World, conflict, fail, invalid, name};
 use crate::conformance::writes::{open, put, retry, submit};
 use crate::error::Result;
@@ -18,6 +19,7 @@ cases!["changes":
     a_commit_is_one_entry_in_the_order_of_its_writes,
     refused_commits_leave_no_entry,
     positions_grow_and_receipts_name_them if TotalOrder,
+    a_page_names_the_newest_entry_there_was if TotalOrder,
     revisions_of_a_key_grow_over_deletion_and_expiry,
     revisions_of_a_task_grow_from_change_to_change,
 ];
@@ -159,6 +161,43 @@ async fn positions_grow_and_receipts_name_them(w: World) -> Result<()> {
         .collect();
     assert_eq!(keys, ["a", "b", "c", "b", "a"]);
     assert!(entries.is_sorted_by(|a, b| a.at < b.at));
+    Ok(())
+}
+
+/// Whoever has read up to there knows what could be read before, although others write meanwhile.
+async fn a_page_names_the_newest_entry_there_was(w: World) -> Result<()> {
+    let stores = [w.store.clone(), w.second().await?];
+    let writers = (0..16).map(|number| {
+        let mut world = w.clone();
+        world.store = stores[number % 2].clone();
+        (number, world)
+    });
+    let write = async |(number, world): (usize, World)| {
+        for _ in 0..10 {
+            let commit = Commit::of(put(&format!("key {number}"), "1")?);
+            let written = world.store.commit_one(commit).await?.position;
+            for start in [Start::Newest, Start::Oldest] {
+                let interests = Vec::new();
+                let limit = 1;
+                let changes = Changes {
+                    start,
+                    interests,
+                    limit,
+                };
+                let page = world.store.changes(changes).await?;
+                assert!(Some(page.newest) >= written, "{page:?} and {written:?}");
+                assert!(page.next <= page.newest, "{page:?}");
+            }
+        }
+        Ok(())
+    };
+    let written: Result<Vec<()>> = parallel(writers.map(write)).await.into_iter().collect();
+    written?;
+    let page = w.history().await?;
+    // Those of several callers may be one entry.
+    let changes = page.entries.iter().map(|entry| entry.changes.len());
+    assert_eq!((changes.sum::<usize>(), page.next), (160, page.newest));
+    assert_eq!(newest(&w).await?, page.newest);
     Ok(())
 }
 

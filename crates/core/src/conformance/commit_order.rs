@@ -114,6 +114,7 @@ async fn writes_see_the_writes_before_them_in_the_same_commit(w: World) -> Resul
     let answered = Outcome::Written {
         revision: expected.revision,
         record: Some(expected.clone()),
+        modified_at: expected.modified_at,
     };
     assert_eq!(receipt.outcomes[3], answered);
     assert_eq!(receipt.outcomes[4], Outcome::Removed { existed: true });

@@ -83,6 +83,7 @@ async fn a_merge_answers_the_record_as_it_is_afterwards_if_asked(w: World) -> Re
     assert_eq!(shown, Some(fields([("count", "10"), ("new", "x")])?));
     let expected = Outcome::Written {
         revision: after.as_ref().map_or(Revision::ZERO, |r| r.revision),
+        modified_at: w.now(),
         record: after,
     };
     assert_eq!(outcome, expected);

@@ -104,6 +104,7 @@ mod observe;
 mod peeks;
 mod races;
 mod random_history;
+mod random_ranges;
 mod ranges;
 mod reading_history;
 mod receipts;
@@ -190,6 +191,7 @@ pub fn cases() -> Vec<Case> {
         indexes::cases(),
         ranges::cases(),
         filling::cases(),
+        random_ranges::cases(),
         commits::cases(),
         commit_order::cases(),
         guards::cases(),

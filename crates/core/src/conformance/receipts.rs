@@ -20,6 +20,7 @@ cases!["receipts":
     a_commit_id_is_applied_once,
     a_commit_id_is_applied_once_within_a_call,
     a_commit_that_was_refused_is_not_remembered,
+    a_receipt_says_when_records_were_written,
     a_receipt_says_where_the_changes_are,
     receipts_of_one_call_say_where_their_changes_are,
     a_commit_with_nothing_to_show_has_no_position,
@@ -89,6 +90,40 @@ async fn a_commit_that_was_refused_is_not_remembered(w: World) -> Result<()> {
     assert!(!w.store.commit_one(commit.clone()).await?.repeated);
     assert!(w.store.commit_one(commit).await?.repeated);
     assert_fields(&w, "key", fields([("sum", "1")])?).await?;
+    Ok(())
+}
+
+async fn a_receipt_says_when_records_were_written(w: World) -> Result<()> {
+    let key = Key::new("key")?;
+    let writes = [
+        put("key", "1")?,
+        add("key", 2)?,
+        Write::Touch(key.clone(), Some(Duration::from_secs(60))),
+        Write::Merge(Merge::new(key).add(name("sum")?, 1).returning()),
+    ];
+    let mut at = Vec::new();
+    for write in writes {
+        w.advance(Duration::from_millis(5));
+        let commit = Commit::of(write).id(w.ids.commit());
+        let first = w.store.commit_one(commit.clone()).await?;
+        let Outcome::Written {
+            revision,
+            modified_at,
+            ..
+        } = first.outcomes[0]
+        else {
+            panic!("{first:?}");
+        };
+        let record = w.record("key").await?;
+        let shown = record.map(|record| (record.revision, record.modified_at));
+        assert_eq!(shown, Some((revision, modified_at)));
+        w.advance(Duration::from_millis(5));
+        let again = w.store.commit_one(commit).await?;
+        assert_eq!(again.outcomes, first.outcomes);
+        at.push(modified_at);
+    }
+    // A touch changes when a record ends, and not when it was written.
+    assert!(at[0] < at[1] && at[1] == at[2] && at[2] < at[3], "{at:?}");
     Ok(())
 }
 

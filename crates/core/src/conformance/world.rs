@@ -256,6 +256,7 @@ impl World {
             entries: Vec::new(),
             next: Default::default(),
             more: false,
+            newest: Default::default(),
         };
         loop {
             let changes = Changes {
@@ -265,7 +266,7 @@ impl World {
             };
             let page = self.store.changes(changes).await?;
             all.entries.extend(page.entries);
-            all.next = page.next;
+            (all.next, all.newest) = (page.next, page.newest);
             start = Start::After(page.next);
             if !page.more {
                 return Ok(all);

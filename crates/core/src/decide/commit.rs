@@ -13,6 +13,7 @@ use crate::group::{Group, NewGroup};
 use crate::ids::{Revision, TaskId};
 use crate::log::{Line, NewLine};
 use crate::names::GroupId;
+use crate::record::Record;
 use crate::store::{
     Commit, GroupCounts, Guard, Log, Merge, Outcome, Receipt, Settle, SubmitOutcome, Submitted,
     Write,
@@ -353,8 +354,9 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
     match write {
         Write::Put(put) => {
             let record = record::put(put, &draft.moment)?;
+            let outcome = written(&record, None);
             draft.put_record(&put.key, Some(record));
-            Ok(written(draft))
+            Ok(outcome)
         }
         Write::Merge(merge) => apply_merge(merge, draft),
         Write::Delete(key) => {
@@ -364,8 +366,9 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
         }
         Write::Touch(key, ttl) => {
             let record = record::touch(draft.record(key)?, key, *ttl, &draft.moment)?;
+            let outcome = written(&record, None);
             draft.put_record_quietly(record);
-            Ok(written(draft))
+            Ok(outcome)
         }
         Write::ExpireRecord(key) => {
             // A record that is there again, or still, is left alone.
@@ -442,10 +445,11 @@ fn apply(write: &Write, draft: &mut Draft<'_>) -> Step<Outcome> {
     }
 }
 
-fn written(draft: &Draft<'_>) -> Outcome {
+fn written(record: &Record, shown: Option<Record>) -> Outcome {
     Outcome::Written {
-        revision: draft.moment.revision,
-        record: None,
+        revision: record.revision,
+        record: shown,
+        modified_at: record.modified_at,
     }
 }
 
@@ -458,10 +462,7 @@ fn changed(task: &Task) -> Outcome {
 
 fn apply_merge(merge: &Merge, draft: &mut Draft<'_>) -> Step<Outcome> {
     let record = record::merge(draft.record(&merge.key)?, merge, &draft.moment)?;
-    let outcome = Outcome::Written {
-        revision: record.revision,
-        record: merge.returning.then(|| record.clone()),
-    };
+    let outcome = written(&record, merge.returning.then(|| record.clone()));
     draft.put_record(&merge.key, Some(record));
     Ok(outcome)
 }

@@ -204,6 +204,7 @@ impl State {
             entries: Vec::new(),
             next: start,
             more: false,
+            newest: self.newest,
         };
         let (mut shown, mut examined, mut bytes) = (0, 0, 0);
         for entry in self.history.range(first..) {

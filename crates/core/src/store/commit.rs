@@ -427,6 +427,9 @@ pub enum Outcome {
         revision: Revision,
         /// The record itself, if that was asked for.
         record: Option<Record>,
+        /// When it was written. Receipts that are from before this was said have [`Timestamp::MIN`].
+        #[serde(default = "unsaid")]
+        modified_at: Timestamp,
     },
     /// The record, group or task is gone.
     Removed {
@@ -458,6 +461,10 @@ pub enum Outcome {
     Group(GroupCounts),
     /// The lines are in the log.
     Logged,
+}
+
+fn unsaid() -> Timestamp {
+    Timestamp::MIN
 }
 
 /// A task that was submitted, or that was there before.

@@ -193,6 +193,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///   ended, and comes after it.
     /// - A commit acknowledged before another one was sent comes before it (`total_order`).
     /// - An acknowledged commit is in the history at the position of its receipt.
+    /// - A page names the newest entry there was (`newest`): what was acknowledged before, or could be read in any
+    ///   other way, is no newer (`total_order`). Entries up to there can be read soon.
     /// - Entries without a change to show are left out, but `next` moves past them. A page holds
     ///   about 4 MiB at most.
     /// - Renewals, touches and log lines are never in the history.
@@ -219,6 +221,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// - `Put` replaces all fields and the time to live. `Merge` changes the named fields only
     ///   and keeps the time to live. `Touch` changes the time to live only.
     /// - A record's revision grows with each commit that writes it, also over deletion.
+    /// - A receipt says the revision of a record and when it was written, as its readers see them.
     /// - `add` and `raise` need integers: anything else is `NotInteger`, a sum past 64 bits is
     ///   `Overflow`, and nothing happens.
     /// - An expired record is absent for every guard and write; that it expired is in the history

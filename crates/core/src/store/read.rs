@@ -344,7 +344,7 @@ pub enum Start {
     Oldest,
     /// After this position.
     After(Position),
-    /// After the newest entry: answers nothing but where that is.
+    /// After the newest entry that can be read: answers nothing but where that is.
     Newest,
 }
 
@@ -357,4 +357,7 @@ pub struct ChangePage {
     pub next: Position,
     /// Whether there is more to read now.
     pub more: bool,
+    /// The newest entry there was. Whoever has read up to here knows all that other reads showed before this one. What
+    /// is in flight may hold it back for a moment: then nobody can go on from here yet.
+    pub newest: Position,
 }

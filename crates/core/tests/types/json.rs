@@ -14,7 +14,7 @@ use plimsoll_core::store::{
     SubmitOutcome, Submitted, Write,
 };
 use plimsoll_core::task::{Due, Holder, NewTask, Status};
-use plimsoll_core::{CommitId, Fence, GroupId, Key, LineId, Name, Position, Revision};
+use plimsoll_core::{CommitId, Fence, GroupId, Key, LineId, Name, Position, Revision, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -191,6 +191,7 @@ fn receipts_survive_json() -> Checked {
             Outcome::Written {
                 revision: Revision::new(1),
                 record: Some(record()?),
+                modified_at: Timestamp::MAX,
             },
             Outcome::Removed { existed: true },
             submitted(SubmitOutcome::Created),

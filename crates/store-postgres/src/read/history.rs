@@ -122,7 +122,8 @@ pub(crate) async fn changes(
     let start = match changes.start {
         Start::Oldest => compacted,
         Start::Newest => {
-            return Ok(Reading::new(changes, newest.min(upto.max(compacted)))?.page);
+            let upto = newest.min(upto.max(compacted));
+            return Ok(Reading::new(changes, upto, newest)?.page);
         }
         Start::After(_) if !(compacted..=newest).contains(&after) => {
             let oldest = Position::new(unsigned(compacted)?);
@@ -130,7 +131,7 @@ pub(crate) async fn changes(
         }
         Start::After(_) => after,
     };
-    let mut reading = Reading::new(changes, start)?;
+    let mut reading = Reading::new(changes, start, newest)?;
     loop {
         for row in &found {
             match column::<Option<i64>>(row, 1)? {
@@ -178,11 +179,12 @@ struct Reading<'s> {
 }
 
 impl<'s> Reading<'s> {
-    fn new(changes: &'s Changes, start: i64) -> Answer<Self> {
+    fn new(changes: &'s Changes, start: i64, newest: i64) -> Answer<Self> {
         let page = ChangePage {
             entries: Vec::new(),
             next: Position::new(unsigned(start)?),
             more: false,
+            newest: Position::new(unsigned(newest)?),
         };
         Ok(Self {
             changes,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all, try_join_all};
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::{Error, Result, Store};
+use plimsoll_core::{Error, Result, Revision, Store};
 use plimsoll_engine::Engine;
 use plimsoll_engine::history::Reconnect;
 use plimsoll_engine::jobs::{Manager, NewState, Scope, StateEvent, SubscribeOptions, Subscription};
@@ -102,15 +102,17 @@ async fn follow(mut events: Subscription, scope: &Scope) -> Result<()> {
     Ok(())
 }
 
-/// Every value that the record had, each once; but for a write whose answer was lost and that was made once more.
+/// Every value that the record had, each once. One may have been written twice, if the answer was lost: then it has
+/// another revision.
 async fn watch(mut watch: Watch) -> Result<()> {
-    let mut last = 0;
+    let (mut last, mut revision) = (0, Revision::ZERO);
     while last < TIMES {
         if let WatchEvent::Put { record, .. } = watch.next().await? {
             let time = std::str::from_utf8(record.field("time").expect("a field"));
             let time: u64 = time.expect("text").parse().expect("a number");
             assert!(time == last || time == last + 1, "{time} after {last}");
-            last = time;
+            assert!(record.revision > revision, "{time} is told again");
+            (last, revision) = (time, record.revision);
         }
     }
     Ok(())

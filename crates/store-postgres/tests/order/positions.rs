@@ -1,11 +1,16 @@
 //! What holds back whom, at which positions.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join;
+use futures::poll;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::store::{Commit, Outcome, Write};
-use plimsoll_core::{Key, Namespace, Position, Revision, StoreExt};
+use plimsoll_core::store::{Changes, Commit, Outcome, Start, Write};
+use plimsoll_core::{Key, Namespace, Position, Revision, Store, StoreExt};
+use plimsoll_engine::Engine;
+use plimsoll_engine::records::WatchEvent;
 use plimsoll_store_postgres::PostgresStore;
 
 use crate::server::{Server, entries_after, hold_up, position_of, until_waited_for};
@@ -78,6 +83,95 @@ async fn what_is_in_flight_holds_back_what_comes_after_it_at_every_position() {
             "{last}"
         );
     }
+    server.drop().await;
+}
+
+/// Somebody commits behind a transaction that is in flight, which the history does not tell before that has ended.
+/// Whoever watches reads it, and is not told it again.
+#[tokio::test]
+async fn a_watch_that_begins_while_something_is_in_flight_tells_everything_once() {
+    let server = Server::new().await;
+    let (store, watcher) = (server.open().await, server.stranger().await);
+    let holder = server.stranger().await;
+    let held = server.put("held");
+    hold_up(&server, &holder, held.id.expect("an id")).await;
+    let engine = Engine::new(Arc::new(server.open().await));
+    let records = engine.records();
+    let rest = async {
+        until_waited_for(&watcher, &holder).await;
+        for n in [1, 2] {
+            records.set_field("key", "n", n).await.expect("set");
+        }
+        let [mut watch, changes] = [(); 2].map(|()| records.watch("").expect("a watch"));
+        let mut changes = changes.changes_only();
+        // What is there is told although something is in flight.
+        let first = watch.next().await.expect("told");
+        let WatchEvent::Snapshot(record) = first else {
+            panic!("{first:?}");
+        };
+        assert_eq!(record.field("n").expect("a field"), "2");
+        let mut changed = pin!(changes.next());
+        // They wait for as long as it takes.
+        let next = {
+            let mut next = pin!(watch.next());
+            for _ in 0..20 {
+                assert!(poll!(&mut next).is_pending() && poll!(&mut changed).is_pending());
+                engine.clock().sleep(Duration::from_millis(5)).await;
+            }
+            holder.batch_execute("ROLLBACK").await.expect("ended");
+            next.await
+        };
+        let mut told = vec![next.expect("told")];
+        told.push(watch.next().await.expect("told"));
+        records.set_field("key", "n", 3).await.expect("set");
+        told.push(watch.next().await.expect("told"));
+        let told: Vec<_> = told.into_iter().map(in_short).collect();
+        assert_eq!(told, ["held", "replayed", "key 3"]);
+        // Who looks when it has begun to watch changes does not miss what was in flight then.
+        assert_eq!(in_short(changed.await.expect("told")), "held");
+    };
+    let (held, ()) = join(store.commit_one(held), rest).await;
+    held.expect("committed");
+    server.drop().await;
+}
+
+fn in_short(event: WatchEvent) -> String {
+    match event {
+        WatchEvent::ReplayComplete { .. } => "replayed".into(),
+        WatchEvent::Put { record, .. } if record.key.as_str() == "held" => "held".into(),
+        WatchEvent::Put { record, .. } => {
+            let n = record.field("n").expect("a field");
+            format!("{} {}", record.key, String::from_utf8_lossy(n))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What was acknowledged is waited for, although the history does not tell it yet.
+#[tokio::test]
+async fn a_page_names_what_is_behind_something_in_flight() {
+    let server = Server::new().await;
+    let (store, watcher) = (server.open().await, server.stranger().await);
+    let (holder, held) = (server.stranger().await, server.put("held"));
+    hold_up(&server, &holder, held.id.expect("an id")).await;
+    let rest = async {
+        until_waited_for(&watcher, &holder).await;
+        let put = store.commit_one(server.put("key")).await;
+        let put = position_of(&put.expect("committed"));
+        for start in [Start::Newest, Start::Oldest] {
+            let changes = Changes {
+                start,
+                interests: Vec::new(),
+                limit: 1,
+            };
+            let page = store.changes(changes).await.expect("a page");
+            assert_eq!((page.entries.len(), page.newest), (0, put));
+            assert!(page.next < put && !page.more, "{page:?}");
+        }
+        holder.batch_execute("ROLLBACK").await.expect("ended");
+    };
+    let (held, ()) = join(store.commit_one(held), rest).await;
+    held.expect("committed");
     server.drop().await;
 }
 

@@ -420,13 +420,9 @@ async fn workers_locks_and_states_are_those_of_the_engine() {
     assert!(place.rows("SELECT * FROM locks").await.is_empty());
 
     let odd = "import.7%";
-    let job = engine
-        .jobs()
-        .join(odd, 1, 3)
-        .about("source", "ftp")
-        .unwrap()
-        .await
-        .unwrap();
+    let zero = engine.jobs().join(odd, 0, 3).about("source", "ftp");
+    zero.unwrap().await.unwrap();
+    let job = engine.jobs().join(odd, 1, 3).await.unwrap();
     let state = NewState::new("load-up.x", 40).unwrap().message("40 of 100");
     job.set_state(state.payload(json!({ "bytes": 8 })).unwrap())
         .await

@@ -362,6 +362,7 @@ fn receipt() -> Result<Receipt, Invalid> {
         Outcome::Written {
             revision: Revision::new(1),
             record: Some(record()?),
+            modified_at: at(9),
         },
         Outcome::Removed { existed: true },
         Outcome::Settled {
@@ -398,6 +399,24 @@ fn receipt() -> Result<Receipt, Invalid> {
         position: Some(Position::new(9)),
         repeated: false,
     })
+}
+
+/// A receipt of a record that was written, as it was stored before it said when.
+#[test]
+fn receipts_from_before_they_said_when_are_read() {
+    let old = from_hex("939181a77772697474656e9203c007c2");
+    let outcomes = vec![Outcome::Written {
+        revision: Revision::new(3),
+        record: None,
+        modified_at: Timestamp::MIN,
+    }];
+    let expected = Receipt {
+        outcomes,
+        position: Some(Position::new(7)),
+        repeated: false,
+    };
+    let read: Receipt = decode("a receipt", &old).expect("readable");
+    assert_eq!(read, expected);
 }
 
 #[test]

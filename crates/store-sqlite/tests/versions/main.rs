@@ -9,6 +9,7 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod content;
+mod theirs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use plimsoll_core::log::Level;
 use plimsoll_core::store::{Compact, Counts, Ending, Log, Logs, Write};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Error, Ids, Result, Store, StoreExt};
+use plimsoll_store_sqlite::{Config, SCHEMA_VERSION, Sqlite};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -163,6 +165,18 @@ async fn every_version_reads_as_it_did() -> Result<()> {
     Ok(())
 }
 
+/// Every row of an answer, with all its values.
+fn rows(file: &Connection, query: &str) -> Vec<String> {
+    let mut statement = file.prepare(query).expect("a statement");
+    let columns = statement.column_count();
+    let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<String> {
+        let values = (0..columns).map(|n| row.get_ref(n).map(|value| format!("{value:?}")));
+        Ok(values.collect::<Result<Vec<_>, _>>()?.join(" "))
+    };
+    let rows = statement.query_map([], row).expect("an answer");
+    rows.collect::<Result<_, _>>().expect("rows")
+}
+
 /// Columns and indexes of every table, as SQLite sees them.
 fn structure(path: &Path) -> Vec<String> {
     let file = Connection::open(path).expect("the file");
@@ -172,13 +186,7 @@ fn structure(path: &Path) -> Vec<String> {
                  SELECT 'index', i.name, x.seqno, x.name, m.name, i.partial, i.origin, x.desc \
                  FROM sqlite_schema m, pragma_index_list(m.name) i, pragma_index_xinfo(i.name) x \
                  WHERE m.type = 'table' ORDER BY 1, 2, 3";
-    let mut statement = file.prepare(query).expect("a statement");
-    let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<String> {
-        let values = (0..8).map(|n| row.get_ref(n).map(|value| format!("{value:?}")));
-        Ok(values.collect::<Result<Vec<_>, _>>()?.join(" "))
-    };
-    let rows = statement.query_map([], row).expect("an answer");
-    rows.collect::<Result<_, _>>().expect("rows")
+    rows(&file, query)
 }
 
 #[tokio::test]
@@ -345,20 +353,78 @@ async fn a_line_of_version_1_that_cannot_be_read_stays_with_its_task() -> Result
 
 #[tokio::test]
 async fn a_migration_that_fails_leaves_the_file_as_it_was() -> Result<()> {
+    // A name that the migration needs, after its first steps.
+    for (version, name) in [(1, "logs_1"), (5, "history_5")] {
+        let (_folder, path) = folder();
+        fixture(version, &path);
+        let before = dumped(&path);
+        let file = Connection::open(&path).expect("the file");
+        file.execute_batch(&format!("CREATE TABLE {name} (x)"))
+            .expect("a table");
+        let clock = ManualClock::new();
+        let error = open(&path, &clock, "one")
+            .await
+            .expect_err("a name is taken");
+        assert!(matches!(error, Error::Unavailable(_)), "{error}");
+        file.execute_batch(&format!("DROP TABLE {name}"))
+            .expect("no table");
+        assert_eq!(dumped(&path), before);
+        assert!(open(&path, &clock, "one").await.is_ok());
+    }
+    Ok(())
+}
+
+/// How much of the file is records in [`large`], in bytes.
+const LARGE: u64 = 20_000_000;
+
+/// A file of version 5 with large records, as a program left it, and somebody who looks at it.
+fn large(path: &Path) -> Connection {
+    fixture(5, path);
+    let file = Connection::open(path).expect("the file");
+    let more = format!(
+        "PRAGMA journal_mode = WAL; WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n \
+         WHERE n < {}) INSERT INTO records SELECT 1, 'more/' || n, zeroblob(10000), 1, 1, NULL FROM n",
+        LARGE / 10_000
+    );
+    file.execute_batch(&more).expect("large records");
+    file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .expect("an empty log");
+    file
+}
+
+fn log_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).expect("the log").len()
+}
+
+#[tokio::test]
+async fn a_migration_leaves_a_small_log_behind() -> Result<()> {
     let (_folder, path) = folder();
-    fixture(1, &path);
-    let before = dumped(&path);
-    let file = Connection::open(&path).expect("the file");
-    // The name that the migration needs, after its first steps.
-    file.execute_batch("CREATE TABLE logs_1 (x)")
-        .expect("a table");
-    let clock = ManualClock::new();
-    let error = open(&path, &clock, "one")
-        .await
-        .expect_err("a name is taken");
-    assert!(matches!(error, Error::Unavailable(_)), "{error}");
-    file.execute_batch("DROP TABLE logs_1").expect("no table");
-    assert_eq!(dumped(&path), before);
-    assert!(open(&path, &clock, "one").await.is_ok());
+    let file = large(&path);
+    let store = open(&path, &ManualClock::new(), "one").await?;
+    assert_eq!(version(&file), SCHEMA_VERSION);
+    assert!(log_bytes(&path) < LARGE / 100, "{}", log_bytes(&path));
+    store.close().await
+}
+
+#[tokio::test]
+async fn who_reads_during_a_migration_is_not_waited_for() -> Result<()> {
+    let (_folder, path) = folder();
+    let file = large(&path);
+    let count = || rows(&file, "SELECT count(*) FROM records");
+    file.execute_batch("BEGIN").expect("a snapshot");
+    let before = count();
+    // It would wait for a day if it waited until the log can be emptied.
+    let config = Config {
+        busy_timeout: 24 * HOUR,
+        ..Config::new(&path)
+    };
+    let store = Sqlite::open(config)?;
+    assert!(log_bytes(&path) > LARGE, "{}", log_bytes(&path));
+    assert_eq!((version(&file), count()), (5, before.clone()));
+    file.execute_batch("COMMIT").expect("its end");
+    assert_eq!((version(&file), count()), (SCHEMA_VERSION, before));
+    drop(store);
     Ok(())
 }
