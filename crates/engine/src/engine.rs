@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::decorate::{Decorated, Observe};
+use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::Write;
 use plimsoll_core::task::{NewTask, TaskSpec};
@@ -15,7 +16,7 @@ use crate::handover::Handover;
 use crate::history::{Feeds, History, Reconnect, Tail};
 use crate::jobs::{Jobs, Views};
 use crate::locks::{Locks, Room};
-use crate::records::Records;
+use crate::records::{OF_THE_ENGINE, Records};
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
 use crate::tasks::{Tasks, Waiting};
@@ -120,9 +121,10 @@ impl Engine {
         bare && self.lifecycles.contains_key(&task.lane.kind)
     }
 
-    /// Does so for all tasks in these writes.
-    pub(crate) fn pin_lifecycles(&self, writes: &mut [Write]) {
+    /// Checks what users write, and gives the tasks among it the lifecycles of their kinds.
+    pub(crate) fn admit(&self, writes: &mut [Write]) -> Result<(), Invalid> {
         for write in writes {
+            not_of_the_engine(write)?;
             match write {
                 Write::Submit(task) => self.pin_lifecycle(task),
                 Write::OpenGroup(group) => {
@@ -132,6 +134,7 @@ impl Engine {
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// The same engine with its locks on another store. Whatever is to exclude each other must agree
@@ -212,7 +215,8 @@ impl Engine {
     }
 
     /// With so many events of each job in memory for subscribers that are slow, of those who subscribe from now
-    /// on; 4,096 otherwise, and 4 MiB in any case. One that is further behind reads the history by itself.
+    /// on; 4,096 otherwise, and 4 MiB in any case. One that is further behind reads the history by itself. What subscribers
+    /// take at once is an eighth of it at most, or 64 events if that is more.
     pub fn keeping_events(mut self, events: usize) -> Self {
         self.views = Arc::new(Views::keeping(events));
         self
@@ -303,5 +307,39 @@ impl Engine {
     /// Where ids and random samples come from.
     pub fn ids(&self) -> &Ids {
         &self.ids
+    }
+}
+
+/// What belongs to the engine is written by it alone: whoever changes it by hand ruins a job or a lock.
+fn not_of_the_engine(write: &Write) -> Result<(), Invalid> {
+    let key = match write {
+        Write::Put(put) => &put.key,
+        Write::Merge(merge) => &merge.key,
+        Write::Delete(key) | Write::Touch(key, _) => key,
+        // It removes only what has expired.
+        Write::ExpireRecord(_) => return Ok(()),
+        Write::Submit(_)
+        | Write::Settle(_)
+        | Write::Amend(_)
+        | Write::Cancel(_)
+        | Write::Retry(_)
+        | Write::Prioritise(..)
+        | Write::Promote(_)
+        | Write::Expire(_)
+        | Write::DeleteTask(_)
+        | Write::OpenGroup(_)
+        | Write::Arrive(..)
+        | Write::Seal(_)
+        | Write::Reopen(_)
+        | Write::Tally(_)
+        | Write::DeleteGroup(_)
+        | Write::Log(_) => return Ok(()),
+    };
+    match key.as_str().starts_with(OF_THE_ENGINE) {
+        true => {
+            let why = format!("{key}: what begins with {OF_THE_ENGINE} belongs to the engine");
+            Err(Invalid::new("key", Problem::Contradiction(why.into())))
+        }
+        false => Ok(()),
     }
 }

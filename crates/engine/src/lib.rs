@@ -14,12 +14,14 @@
 
 mod answer;
 pub mod archive;
+mod contest;
 mod engine;
 mod fields;
 mod group_commit;
 mod handover;
 pub mod history;
 pub mod jobs;
+mod json;
 pub mod locks;
 mod process;
 pub mod records;

@@ -147,15 +147,13 @@ fn readers_that_come_and_go_keep_nobody_from_reading() {
             let _ = reader.poll_take(&mut context, 1, &mut Share::default());
         });
         let mut reader = fanout.reader();
+        let came_after = reader.passed();
         let seen = future::block_on(async {
             let mut seen = Vec::new();
             while take(&mut reader, &mut seen).await == Taken::Events {}
             seen
         });
-        assert!(
-            [&[1, 2, 3][..], &[2, 3], &[]].contains(&&seen[..]),
-            "{seen:?}"
-        );
+        assert_eq!(seen, (came_after + 1..=3).collect::<Vec<_>>());
         passing.join().unwrap();
         teller.join().unwrap();
     });
@@ -273,10 +271,11 @@ fn a_reader_knows_how_far_it_has_come() {
         future::block_on(async {
             while take(&mut reader, &mut seen).await == Taken::Events {
                 assert_eq!(Some(&reader.passed()), seen.last());
+                assert!(reader.reached() >= reader.passed());
             }
         });
         assert_eq!(seen, [1, 2, 3, 4]);
-        assert_eq!(reader.passed(), 5);
+        assert_eq!((reader.passed(), reader.reached()), (5, 5));
         teller.join().unwrap();
     });
 }
@@ -285,7 +284,8 @@ fn a_reader_knows_how_far_it_has_come() {
 #[test]
 fn a_share_does_not_change_while_more_is_told() {
     check(|| {
-        let fanout = Arc::new(Numbers::new(0, 3, 100));
+        // A batch has room for a dozen bytes, one for each event: it would grow if nobody held a share of it.
+        let fanout = Arc::new(Numbers::new(0, 32, 100));
         let mut reader = fanout.reader();
         fanout.tell(told(1..=2), 2);
         let mut share = Share::default();
@@ -296,7 +296,7 @@ fn a_share_does_not_change_while_more_is_told() {
         let teller = fanout.clone();
         let teller = thread::spawn(move || {
             teller.tell(told(3..=4), 4);
-            teller.tell(told(5..=9), 9);
+            teller.tell(told(5..=39), 39);
         });
         let events = || share.left().iter().map(|told| told.event);
         assert!(events().eq(1..=2));
@@ -308,7 +308,7 @@ fn a_share_does_not_change_while_more_is_told() {
             std::task::Poll::Ready(Taken::Gone)
         );
         // It finds its way back into the middle of a batch.
-        assert!(!reader.seek(5));
+        assert!(!reader.seek(6));
         assert!(reader.seek(7));
         let mut seen = Vec::new();
         future::block_on(take(&mut reader, &mut seen));
@@ -384,7 +384,8 @@ fn what_is_kept_is_bounded_by_number_and_by_bytes() {
 fn events_are_read_across_the_borders_of_batches() {
     shuttle::check_random(
         || {
-            let fanout = Arc::new(Numbers::new(0, 150, 1_000));
+            // A batch has an eighth of what is kept: who holds an event does not hold everything.
+            let fanout = Arc::new(Numbers::new(0, 150, 160));
             // Somebody holds a part of them, so that batches have all sizes.
             let mut held = Vec::new();
             let waker = futures::task::noop_waker();
@@ -402,7 +403,7 @@ fn events_are_read_across_the_borders_of_batches() {
                 assert!(reader.seek(after));
                 let (mut seen, mut share) = (Vec::new(), Share::default());
                 while reader.poll_take(&mut context, max, &mut share).is_ready() {
-                    assert!(share.left().len() <= max);
+                    assert!(share.left().len() <= max.min(20));
                     seen.extend(share.left().iter().map(|told| told.event));
                 }
                 assert!(seen.into_iter().eq(after + 1..=200), "{after}, {max}");

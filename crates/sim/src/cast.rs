@@ -358,7 +358,9 @@ fn keepers_of_state(seed: u64, world: &World) -> Result<Vec<(String, Role)>, Inv
         roles.push((format!("clerk{number}"), Role::Clerk));
     }
     if profile.clerks > 0 {
-        roles.push(("watcher".to_owned(), Role::Watcher(Arc::default())));
+        let dice = Dice::new(seed, &[7], clock);
+        let ledger = Ledger::new(dice.chance(500));
+        roles.push(("watcher".to_owned(), Role::Watcher(Arc::new(ledger))));
     }
     Ok(roles)
 }

@@ -24,7 +24,8 @@
 //! - Partitions of a few jobs say how far they are, several times at once, and say it again with the same
 //!   event id; some processes are the same partition. A deleter and the retention delete the jobs, and whoever
 //!   goes on creates them anew. Onlookers have a few subscriptions or a hundred each, quick and slow, in all scopes,
-//!   and go on from their cursors; they read the states after a refresh, and wait at barriers.
+//!   and go on from their cursors; they read the states after a refresh, and wait at barriers, which must be decided
+//!   by the first change that decides them.
 //! - Clerks put, add to, raise, swap and delete a few records, some of which expire; somebody watches them.
 //! - Some tasks had ended long before: they go to the archive in the storm, while operators have
 //!   some of them run again.

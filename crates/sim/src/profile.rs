@@ -27,7 +27,7 @@ pub(crate) struct Profile {
     pub(crate) subscriptions: u64,
     /// How many write records.
     pub(crate) clerks: u64,
-    /// How long jobs are kept that are over, if they are removed at all.
+    /// How long jobs are kept that have finished, if they are removed at all; others twice as long.
     pub(crate) jobs: Option<Duration>,
     /// Which finished tasks go to the archive.
     pub(crate) archived: BTreeSet<Status>,
@@ -108,7 +108,7 @@ impl Profile {
             .filter(|status| status.is_terminal());
         let archived = ended.filter(|_| dice.chance(700));
         let partitions = match dice.chance(500) {
-            true => dice.range(1, 5),
+            true => dice.range(1, 12),
             false => 0,
         };
         Self {

@@ -256,12 +256,9 @@ async fn deliver(world: &World, dice: &Dice, mut exchange: Exchange) -> Exchange
         exchange.renew = exchange.renew.map(|renew| planted.renew(renew));
         exchange.claim = (exchange.claim).map(|claim| planted.claim(claim, dice.ids(), memory));
     }
-    let takes = (world.planted).map(|planted| planted.takes(&exchange.commits));
+    let misled = (world.planted).map(|planted| planted.misleads(&exchange.commits));
     let mut commits = memory.commit(exchange.commits).await;
-    Planted::tell(&takes.unwrap_or_default(), &mut commits);
-    if let Some(planted) = world.planted {
-        planted.answer(&mut commits);
-    }
+    Planted::mislead(&misled.unwrap_or_default(), &mut commits);
     for (place, receipt) in forgotten {
         commits.insert(place, Ok(receipt));
     }
@@ -345,7 +342,10 @@ impl Store for Wire {
         let page: Result<Page<Record>> = read!(self, Scan, scan, scan);
         self.asked(|| format!("{question:?}"), &page);
         match self.world.planted {
-            Some(planted) => page.map(|page| planted.records(page, prefix.as_str(), &self.dice)),
+            Some(planted) => page.map(|page| {
+                let page = planted.aged(page, prefix.as_str(), &self.who);
+                planted.records(page, prefix.as_str(), &self.dice)
+            }),
             None => page,
         }
     }
@@ -414,6 +414,7 @@ impl Store for Wire {
         let follows = |interest: &Interest| matches!(interest, Interest::Records(prefix) if prefix.as_str().starts_with(JOBS));
         match (asked.interests.iter().any(follows), &page) {
             (true, Ok(_)) => self.world.checker().answered_again(&self.who, FOLLOWS),
+            (true, Err(Error::NotFound(_))) => self.world.checker().is_overtaken(&self.who),
             (true, _) => self.asked(|| FOLLOWS.to_owned(), &page),
             (false, _) => self.asked(|| format!("{asked:?}"), &page),
         }

@@ -16,8 +16,11 @@ use std::task::{Context, Poll, Waker};
 
 use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many events a batch has at most: as many as a reader takes at once, by default.
-const BATCH_MAX: usize = 64;
+/// Which part of what is kept a batch has at most, in events and in bytes. A reader takes from one batch at once: where
+/// a thousand take hundreds every few milliseconds, larger ones cost less. Who holds an event holds its batch.
+const BATCH_PART: usize = 8;
+/// As many as most readers take at once are in a batch, if so many are kept.
+const BATCH_EVENTS_MIN: usize = 64;
 
 /// The last events of type `T`, each at a place `P`, until an end `E`.
 pub(crate) struct Fanout<P, T, E> {
@@ -29,6 +32,8 @@ pub(crate) struct Fanout<P, T, E> {
 struct Kept<P, T, E> {
     /// Without a gap from `first` to `next`. The first one may begin before that.
     batches: VecDeque<Arc<Batch<P, T>>>,
+    batch_events_max: usize,
+    batch_bytes_max: usize,
     bytes: usize,
     /// The number of the first event that is kept. Numbers only grow.
     first: u64,
@@ -51,6 +56,7 @@ struct Batch<P, T> {
     /// The number of the first one.
     first: u64,
     events: Vec<Told<P, T>>,
+    bytes: usize,
 }
 
 /// An event, where it is, and about how many bytes it takes.
@@ -83,6 +89,8 @@ impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
     pub(crate) fn new(after: P, events_max: usize, bytes_max: usize) -> Self {
         let kept = Kept {
             batches: VecDeque::new(),
+            batch_events_max: (events_max / BATCH_PART).max(BATCH_EVENTS_MIN.min(events_max)),
+            batch_bytes_max: bytes_max / BATCH_PART,
             bytes: 0,
             first: 0,
             next: 0,
@@ -121,7 +129,7 @@ impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
     pub(crate) fn wake(&self) -> usize {
         let kept = self.kept();
         let next = kept.next;
-        wake(kept, |event| event < next)
+        wake(kept, |event| event < next).0.len()
     }
 
     /// How many readers wait for what is there, and how many events that is for all of them together.
@@ -153,8 +161,8 @@ impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
     }
 
     /// Forgets everything: what comes next is from after this place, and something may be missing in
-    /// between.
-    pub(crate) fn restart(&self, after: P) {
+    /// between. Answers whom that wakes.
+    pub(crate) fn restart(&self, after: P) -> Woken {
         let mut kept = self.kept();
         // A reader that has read everything misses this one, and so it notices.
         kept.next += 1;
@@ -163,14 +171,14 @@ impl<P: Ord + Copy, T, E: Clone> Fanout<P, T, E> {
         kept.bytes = 0;
         kept.after = after;
         kept.upto = after;
-        wake(kept, |_| true);
+        wake(kept, |_| true)
     }
 
-    /// Nothing more will come.
-    pub(crate) fn end(&self, how: E) {
+    /// Nothing more will come. Answers whom that wakes.
+    pub(crate) fn end(&self, how: E) -> Woken {
         let mut kept = self.kept();
         kept.over.get_or_insert(how);
-        wake(kept, |_| true);
+        wake(kept, |_| true)
     }
 
     /// A reader of what comes from now on.
@@ -208,10 +216,17 @@ impl<P: Copy, T, E> Kept<P, T, E> {
         self.bytes += told.bytes;
         // What nobody is reading can grow.
         let last = self.batches.back_mut().and_then(Arc::get_mut);
-        match last.filter(|batch| batch.events.len() < BATCH_MAX) {
-            Some(batch) => batch.events.push(told),
+        let has_room = |batch: &&mut Batch<P, T>| {
+            batch.events.len() < self.batch_events_max && batch.bytes < self.batch_bytes_max
+        };
+        match last.filter(has_room) {
+            Some(batch) => {
+                batch.bytes += told.bytes;
+                batch.events.push(told);
+            }
             None => self.batches.push_back(Arc::new(Batch {
                 first: self.next,
+                bytes: told.bytes,
                 events: vec![told],
             })),
         }
@@ -269,7 +284,12 @@ impl<P, T> Share<P, T> {
     /// Events that somebody has from elsewhere.
     pub(crate) fn of(events: Vec<Told<P, T>>) -> Self {
         let left = 0..events.len();
-        let batch = Some(Arc::new(Batch { first: 0, events }));
+        let (first, bytes) = (0, 0);
+        let batch = Some(Arc::new(Batch {
+            first,
+            events,
+            bytes,
+        }));
         Self { batch, left }
     }
 
@@ -297,15 +317,21 @@ impl<P, T> Default for Share<P, T> {
     }
 }
 
-/// Wakes those who wait for such an event, after the lock is free again. Answers how many.
-fn wake<P, T, E>(mut kept: MutexGuard<'_, Kept<P, T, E>>, which: impl Fn(u64) -> bool) -> usize {
+/// Readers that are woken when this is dropped: not under a lock, since a waker may run anything.
+#[derive(Debug, Default)]
+pub(crate) struct Woken(Vec<Waker>);
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// Wakes those who wait for such an event, after the lock is free again.
+fn wake<P, T, E>(mut kept: MutexGuard<'_, Kept<P, T, E>>, which: impl Fn(u64) -> bool) -> Woken {
     let waiting = kept.waiting.iter_mut();
     let woken = waiting.filter_map(|waits| waits.take_if(|(event, _)| which(*event)));
-    let woken: Vec<_> = woken.collect();
-    drop(kept);
-    let count = woken.len();
-    woken.into_iter().for_each(|(_, waker)| waker.wake());
-    count
+    Woken(woken.map(|(_, waker)| waker).collect())
 }
 
 /// Reads events at its own pace.
@@ -362,6 +388,15 @@ impl<P: Ord + Copy, T, E: Clone> Reader<P, T, E> {
     /// It has taken everything up to here.
     pub(crate) fn passed(&self) -> P {
         self.passed
+    }
+
+    /// Up to here there is nothing that it has not taken, also of what was told since it looked.
+    pub(crate) fn reached(&self) -> P {
+        let kept = self.fanout.kept();
+        match self.next == kept.next {
+            true => kept.upto,
+            false => self.passed,
+        }
     }
 
     /// Goes on after this place, if everything from there on is kept or has yet to be told.

@@ -10,7 +10,7 @@ use plimsoll_core::{Error, Position};
 use tokio::sync::watch;
 
 use super::{
-    Bears, Fanout, Follower, Following, POLL, Patience, Place, Reconnect, Seen, Told, placed,
+    Bears, Fanout, Follower, Following, POLL, Patience, Place, Reconnect, Seen, Told, Woken, placed,
 };
 use crate::Engine;
 
@@ -108,7 +108,7 @@ impl Feed {
     fn end(&self, error: &Error) {
         let before = self.changes.send_replace(Some(Begun::Over(error.clone())));
         if let Some(Begun::Told(changes)) = before {
-            changes.end(error.clone());
+            drop(changes.end(error.clone()));
         }
     }
 }
@@ -132,8 +132,10 @@ impl Follower for Feed {
 
     fn begins(&self, after: Position) {
         let after = Place::after(after);
+        // Those who are woken look at this at once.
+        let mut woken = Woken::default();
         self.changes.send_modify(|begun| match begun {
-            Some(Begun::Told(changes)) => changes.restart(after),
+            Some(Begun::Told(changes)) => woken = changes.restart(after),
             Some(Begun::Over(_)) => {}
             None => {
                 let changes = Changes::new(after, KEPT_MAX, KEPT_BYTES_MAX);

@@ -13,9 +13,9 @@ mod sync {
     pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 }
 
-pub(crate) use fanout::{Fanout, Reader, Share, Taken, Told};
+pub(crate) use fanout::{Fanout, Reader, Share, Taken, Told, Woken};
 pub(crate) use feed::Feeds;
-pub(crate) use place::{Mark, Part, in_order, newest, placed, places, read};
+pub(crate) use place::{End, Mark, Part, end, in_order, placed, places, read};
 pub use place::{Place, Seen};
 pub use reconnect::Reconnect;
 pub(crate) use reconnect::{Bears, Patience};

@@ -58,6 +58,22 @@ impl Place {
         }
     }
 
+    /// Places for so many changes that the history has left out: one after the other, behind all changes of the entry, up to
+    /// this one after it.
+    pub(crate) fn unheard(self, count: usize) -> impl Iterator<Item = Self> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        (0..count).rev().map(move |before| Self {
+            index: self.index.saturating_sub(before),
+            ..self
+        })
+    }
+
+    /// Whether what follows may be something that the history has left out.
+    fn is_unheard(self) -> bool {
+        // No entry has so many changes.
+        (u32::MAX / 2..u32::MAX).contains(&self.index)
+    }
+
     /// As it is told to those who watch this. What is after a whole entry is the same for everybody.
     pub(crate) fn marked(self, mark: Mark) -> Self {
         Self {
@@ -187,6 +203,10 @@ pub(crate) async fn read(
     after: Place,
     limit: usize,
 ) -> Result<Part> {
+    if after.is_unheard() {
+        let oldest = after.position;
+        return Err(NotFound::History { oldest }.into());
+    }
     let page = store
         .changes(Changes {
             start: after.start(),
@@ -217,15 +237,29 @@ pub(crate) fn in_order(store: &dyn Store) -> Result<()> {
     }
 }
 
+/// Where the history ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// Up to here it can be read: everything before has happened, or never will. Whoever watches from here on, and looks
+    /// then, misses nothing.
+    pub(crate) readable: Place,
+    /// The newest entry there is. Whoever was told up to here knows whatever could be read before.
+    pub(crate) newest: Place,
+}
+
 /// Where the history ends now.
-pub(crate) async fn newest(store: &dyn Store) -> Result<Place> {
+pub(crate) async fn end(store: &dyn Store) -> Result<End> {
     in_order(store)?;
-    let newest = store.changes(Changes {
+    let page = store.changes(Changes {
         start: Start::Newest,
         interests: Vec::new(),
         limit: 1,
     });
-    Ok(Place::after(newest.await?.next))
+    let page = page.await?;
+    Ok(End {
+        readable: Place::after(page.next),
+        newest: Place::after(page.newest),
+    })
 }
 
 #[cfg(test)]

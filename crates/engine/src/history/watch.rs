@@ -9,7 +9,7 @@ use plimsoll_core::change::Interest;
 use plimsoll_core::{Error, Result};
 
 use super::feed::{Begun, Followed};
-use super::{Mark, Place, Reader, Reconnect, Seen, Share, Taken, in_order, newest, read};
+use super::{Mark, Place, Reader, Reconnect, Seen, Share, Taken, end, in_order, read};
 use crate::Engine;
 
 /// How many changes are taken at once.
@@ -48,11 +48,12 @@ impl History {
         self
     }
 
-    /// Watches what changes from now on. A store without an order of all changes is `Unsupported`.
+    /// Watches what changes from now on: whatever a look afterwards does not show yet will be told. Where commits
+    /// overlap, so may be what changed in the moment before. A store without an order of all changes is `Unsupported`.
     pub async fn watch(&self, interest: Interest) -> Result<Watch> {
         let (store, clock) = (self.engine.store().as_ref(), self.engine.clock().as_ref());
-        let place = self.reconnect.patiently(clock, || newest(store)).await?;
-        Ok(self.watch_known(interest, place))
+        let end = self.reconnect.patiently(clock, || end(store)).await?;
+        Ok(self.watch_known(interest, end.readable))
     }
 
     /// Watches what has changed after this place, and goes on. The first answer is `NotFound::History` if
@@ -111,6 +112,7 @@ pub struct Watch {
     /// Whether the store has told that this is a place of its history.
     known: bool,
     taken: VecDeque<(Place, Arc<Seen>)>,
+    /// Of its own reads, in a row, since it last answered or gave up.
     failures: u32,
 }
 
@@ -153,6 +155,17 @@ impl Watch {
         }
     }
 
+    /// Everything up to here was answered, or is nothing to answer. It goes on where others write, and nothing of what is
+    /// watched changes.
+    pub(crate) fn reached(&self) -> Place {
+        if !self.taken.is_empty() || self.followed.is_err() {
+            return self.place();
+        }
+        let reached = self.reader.as_ref().map(Reader::reached);
+        let reached = self.upto.max(self.place).max(reached.unwrap_or(self.upto));
+        reached.marked(self.mark)
+    }
+
     /// Goes on by itself from where it is. What is told in this process may be another history by now.
     fn leave(&mut self) {
         // Everything that it has passed was answered, or was nothing to answer.
@@ -161,9 +174,10 @@ impl Watch {
         self.known = false;
     }
 
-    /// What it followed has ended. The next call follows anew.
+    /// What it followed has ended. The next call follows anew, as patiently.
     fn over(&mut self, error: Error) -> Error {
         self.leave();
+        self.failures = 0;
         let feeds = self.engine.feeds();
         self.followed = Ok(feeds.follow(&self.engine, &self.interest, self.reconnect));
         error
@@ -207,7 +221,10 @@ impl Watch {
             }
             Err(error) if error.is_transient() => {
                 self.failures += 1;
-                let wait = self.reconnect.wait(self.failures).ok_or(error)?;
+                let Some(wait) = self.reconnect.wait(self.failures) else {
+                    self.failures = 0;
+                    return Err(error);
+                };
                 self.engine.clock().sleep(wait).await;
                 Ok(())
             }

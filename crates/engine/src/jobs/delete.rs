@@ -8,26 +8,27 @@ use std::time::Duration;
 
 use plimsoll_core::error::Problem;
 use plimsoll_core::record::Record;
-use plimsoll_core::store::{Commit, Merge, Scan, Write};
+use plimsoll_core::store::{Commit, Merge, Outcome, Scan, Write};
 use plimsoll_core::{CommitId, Invalid, Name, Result, Revision, Timestamp};
 
 use super::Jobs;
-use super::contest::Contest;
 use super::info::{self, FLOOR, Job, Life, Phase};
 use super::stored::{Keys, VERSION};
 use crate::answer::refused_by;
+use crate::contest::Contest;
 use crate::fields::Reader;
 
 /// How long it is remembered that a job was deleted, and how far its versions went: a job of this name that
 /// is created within this time goes on from there.
 const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
 
-/// What a step of a removal did.
+/// What a step of a removal came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Removed {
-    pub(crate) states: u64,
-    /// Whether nothing is left to remove.
-    pub(crate) all: bool,
+pub(crate) enum Removed {
+    /// There may be more to remove.
+    Some,
+    /// Nothing is left.
+    All,
 }
 
 impl Jobs {
@@ -124,22 +125,22 @@ impl Jobs {
 
     /// Removes the states of a job that was deleted. If it was not, or is there again, nothing happens.
     pub(crate) async fn remove_states(&self, keys: &Keys) -> Result<()> {
-        while !self.remove_some(keys).await?.all {
+        let mut count = 0;
+        while self.remove_some(keys, &mut count).await? == Removed::Some {
             // Whoever shares this thread, or the store, gets its turn.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Removes a page of them.
-    pub(crate) async fn remove_some(&self, keys: &Keys) -> Result<Removed> {
+    /// Removes a page of them, and counts those that this call has removed.
+    pub(crate) async fn remove_some(&self, keys: &Keys, count: &mut u64) -> Result<Removed> {
         let store = self.engine.store();
-        let done = |states| Ok(Removed { states, all: true });
         let Some(job) = self.read(keys).await? else {
-            return done(0);
+            return Ok(Removed::All);
         };
         if job.phase != Phase::Deleted || job.expires {
-            return done(0);
+            return Ok(Removed::All);
         }
         let guards = Life::of(&job.info).guards(keys, Phase::Deleted)?;
         // One write of each commit is for the job.
@@ -160,16 +161,20 @@ impl Jobs {
         }
         for mut commit in commits {
             commit.guards.extend(guards.clone());
-            match self.commit(commit).await {
-                Ok(_) => {}
+            match self.commit(commit.id(self.engine.ids().commit())).await {
+                Ok(receipt) => {
+                    let removed =
+                        |outcome: &&Outcome| **outcome == Outcome::Removed { existed: true };
+                    *count += receipt.outcomes.iter().filter(removed).count() as u64;
+                }
                 // Somebody else was faster, and the job may be there again.
-                Err(error) if refused_by(&error).is_some() => return done(0),
+                Err(error) if refused_by(&error).is_some() => return Ok(Removed::All),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Removed {
-            states: states.len() as u64,
-            all: states.is_empty(),
+        Ok(match states.is_empty() {
+            true => Removed::All,
+            false => Removed::Some,
         })
     }
 }

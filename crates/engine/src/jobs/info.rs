@@ -10,6 +10,7 @@ use plimsoll_core::record::{Fields, Record, fields};
 use plimsoll_core::store::{Commit, Guard, Merge, Put, Write};
 use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp};
 
+use super::join::PARTITIONS_MAX;
 use super::stored::{Keys, job_of};
 use crate::fields::Reader;
 
@@ -17,9 +18,9 @@ pub(crate) const FLOOR: &str = "floor";
 const PARTITIONS: &str = "partitions";
 const CREATED_AT: &str = "created_at";
 const DELETED_AT: &str = "deleted_at";
-const RETAIN: &str = "retain_ms";
+pub(super) const RETAIN: &str = "retain_ms";
 /// What the names of fields begin with that say something about the job.
-const ABOUT: &str = "about.";
+pub(super) const ABOUT: &str = "about.";
 
 /// What is known of a job as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +136,7 @@ impl Job {
         Ok(Self {
             info: JobInfo {
                 name,
-                partitions: read.number(PARTITIONS)?,
+                partitions: partitions(&read)?,
                 created_at: time(CREATED_AT)?,
                 generation: read.number(phase.field())?,
                 deleted_at: read.optional(DELETED_AT, |_, name| time(name))?,
@@ -147,22 +148,6 @@ impl Job {
             revision: record.revision,
             expires: record.expires_at.is_some(),
         })
-    }
-
-    /// The fields of a new job.
-    pub(crate) fn fields(info: &JobInfo, floor: u64) -> Result<Fields, Invalid> {
-        let mut fields = fields([
-            (PARTITIONS, info.partitions.to_string()),
-            (CREATED_AT, info.created_at.as_micros().to_string()),
-            (Phase::Open.field(), info.generation.to_string()),
-            (FLOOR, floor.to_string()),
-        ])?;
-        if let Some(retain) = info.retain {
-            let millis = u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
-            fields.insert(Name::new(RETAIN)?, millis.to_string().into());
-        }
-        fields.extend(about(&info.about)?);
-        Ok(fields)
     }
 
     /// Brings it into another phase, if it is as it was read.
@@ -186,6 +171,15 @@ impl Job {
     }
 }
 
+/// How many partitions a job has. Others than there may be would be counted, and room made for them.
+fn partitions(read: &Reader<'_>) -> Result<u32> {
+    let partitions = read.number(PARTITIONS)?;
+    match (1..=PARTITIONS_MAX).contains(&partitions) {
+        true => Ok(partitions),
+        false => Err(read.bad(PARTITIONS)),
+    }
+}
+
 /// Marks a job as deleted whose record cannot be read, if that is as it was seen. What can be read of it stays,
 /// for whoever creates the job again.
 pub(crate) fn unreadable_deleted(
@@ -202,10 +196,7 @@ pub(crate) fn unreadable_deleted(
     let created_at = read.number(CREATED_AT).ok();
     let created_at = created_at.and_then(|micros| Timestamp::from_micros(micros).ok());
     let fields = fields([
-        (
-            PARTITIONS,
-            read.number::<u32>(PARTITIONS).unwrap_or(1).to_string(),
-        ),
+        (PARTITIONS, partitions(&read).unwrap_or(1).to_string()),
         (
             CREATED_AT,
             created_at.unwrap_or(now).as_micros().to_string(),
@@ -219,11 +210,12 @@ pub(crate) fn unreadable_deleted(
         .id(id))
 }
 
-/// What is said about a job, as fields of its record.
-pub(crate) fn about(about: &BTreeMap<Name, String>) -> Result<Fields, Invalid> {
-    let fields = about.iter().map(|(name, value)| {
-        let field = Name::for_field("about", format!("{ABOUT}{name}"))?;
-        Ok((field, value.clone().into()))
-    });
-    fields.collect()
+/// The fields of a new job of which nothing is said yet.
+pub(crate) fn created(partitions: u32, life: &Life, floor: u64) -> Result<Fields, Invalid> {
+    fields([
+        (PARTITIONS, partitions.to_string()),
+        (CREATED_AT, life.created_at.as_micros().to_string()),
+        (Phase::Open.field(), life.generation.to_string()),
+        (FLOOR, floor.to_string()),
+    ])
 }

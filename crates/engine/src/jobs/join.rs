@@ -5,17 +5,18 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::error::{Invalid, NotFound, Problem};
 use plimsoll_core::limits::DURATION_MAX;
-use plimsoll_core::store::check::Check;
+use plimsoll_core::record::Fields;
 use plimsoll_core::store::{Commit, Guard, Put, Write};
 use plimsoll_core::{Name, Result};
 
-use super::contest::Contest;
+use super::describe;
 use super::info::{self, Job, Life, Phase};
 use super::stored::Keys;
-use super::{JobInfo, Jobs, Manager};
+use super::{Jobs, Manager};
 use crate::answer::refused_by;
+use crate::contest::Contest;
 
 /// How many partitions a job may have.
 pub const PARTITIONS_MAX: u32 = 1_000_000;
@@ -40,7 +41,8 @@ pub struct Join {
     jobs: Jobs,
     job: String,
     partition: u32,
-    partitions: u32,
+    /// How many there are, if it may create the job.
+    partitions: Option<u32>,
     retain: Option<Duration>,
     about: BTreeMap<Name, String>,
 }
@@ -51,12 +53,37 @@ impl Jobs {
     /// [`Manager::partitions`] tells it.
     ///
     /// A job that was deleted is created anew: what is left of it is removed first.
+    ///
+    /// What is said of the job as a whole, as [`Join::about`] and [`Join::retain`] do, is for partition 0 to say: when it
+    /// creates the job, and whenever it joins it. Others may say the same, and change nothing.
     pub fn join(&self, job: impl Into<String>, partition: u32, partitions: u32) -> Join {
+        Join {
+            partitions: Some(partitions),
+            ..self.join_existing(job, partition)
+        }
+    }
+
+    /// Takes part in a job that somebody else has created. If there is none, or if it was deleted, that is `NotFound`, and
+    /// none is created.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let jobs = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).jobs();
+    /// let early = jobs.join_existing("import-7", 1).await;
+    /// assert_eq!(early.unwrap_err().code(), "job_not_found");
+    /// jobs.join("import-7", 0, 4).await?;
+    /// assert_eq!(jobs.join_existing("import-7", 1).await?.partitions(), 4);
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn join_existing(&self, job: impl Into<String>, partition: u32) -> Join {
         Join {
             jobs: self.clone(),
             job: job.into(),
             partition,
-            partitions,
+            partitions: None,
             retain: None,
             about: BTreeMap::new(),
         }
@@ -64,14 +91,14 @@ impl Jobs {
 }
 
 impl Join {
-    /// Whoever creates the job keeps it for this long after all its partitions have finished, whatever the
-    /// [retention](crate::Retention) of the namespace says.
+    /// The job is kept for this long after all its partitions have finished, whatever the
+    /// [retention](crate::Retention) of the namespace says. Only partition 0 says that.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.retain = Some(retain);
         self
     }
 
-    /// Whoever creates the job says this about it.
+    /// Says this about the job, besides what is said of it already. Only partition 0 does.
     pub fn about(
         mut self,
         name: impl AsRef<str>,
@@ -88,13 +115,24 @@ impl Join {
         let mut contest = Contest::default();
         loop {
             let job = self.jobs.read(&keys).await?;
+            let there = (job.as_ref()).filter(|job| job.phase != Phase::Deleted);
+            let partitions = match (there, self.partitions) {
+                (Some(job), _) => job.info.partitions,
+                (None, Some(partitions)) => partitions,
+                (None, None) => return Err(NotFound::Job(keys.name).into()),
+            };
+            // Nothing is written for a partition that there cannot be.
+            below(self.partition, partitions)?;
             let joined = match job {
                 None => {
-                    self.create(&keys, Guard::RecordAbsent(keys.job.clone()), 1, 0)
-                        .await?
+                    let absent = Guard::RecordAbsent(keys.job.clone());
+                    self.create(&keys, partitions, absent, 1, 0).await?
                 }
                 Some(job) => match job.phase {
-                    Phase::Open => Some(Joined::new(&job.info, job.floor, false)),
+                    Phase::Open => {
+                        let described = self.jobs.describe(&keys, &job, self.said()?).await?;
+                        described.then(|| Joined::to(&job))
+                    }
                     Phase::Closing => {
                         self.jobs.move_to(&keys, &job, Phase::Open).await?;
                         None
@@ -106,12 +144,12 @@ impl Join {
                     Phase::Deleted => {
                         let as_seen = Guard::RecordAt(keys.job.clone(), job.revision);
                         let generation = job.info.generation + 1;
-                        self.create(&keys, as_seen, generation, job.floor).await?
+                        self.create(&keys, partitions, as_seen, generation, job.floor)
+                            .await?
                     }
                 },
             };
             if let Some(joined) = joined {
-                below(self.partition, joined.partitions)?;
                 return Ok(Manager::new(self.jobs, keys, self.partition, joined));
             }
             contest.again(&self.jobs.engine).await?;
@@ -123,8 +161,10 @@ impl Join {
             let min = min.to_owned();
             Err(Invalid::new(field, Problem::OutOfRange { value, min, max }))
         };
-        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
-            let (value, max) = (self.partitions.to_string(), PARTITIONS_MAX.to_string());
+        if let Some(partitions) = self.partitions
+            && !(1..=PARTITIONS_MAX).contains(&partitions)
+        {
+            let (value, max) = (partitions.to_string(), PARTITIONS_MAX.to_string());
             return between("partitions", value, "1", max);
         }
         match self.retain {
@@ -134,7 +174,18 @@ impl Join {
                 "0ns",
                 format!("{DURATION_MAX:?}"),
             ),
-            Some(_) | None => info::about(&self.about)?.check(self.jobs.engine.store().limits()),
+            Some(_) | None => {
+                let said = describe::said(self.retain, &self.about)?;
+                describe::fits(&said, self.jobs.engine.store().limits())
+            }
+        }
+    }
+
+    /// What is said of the job as a whole: nothing, unless this is partition 0.
+    fn said(&self) -> Result<Fields, Invalid> {
+        match self.partition {
+            0 => describe::said(self.retain, &self.about),
+            _ => Ok(Fields::new()),
         }
     }
 
@@ -142,27 +193,30 @@ impl Join {
     async fn create(
         &self,
         keys: &Keys,
+        partitions: u32,
         as_seen: Guard,
         generation: u64,
         floor: u64,
     ) -> Result<Option<Joined>> {
-        below(self.partition, self.partitions)?;
         let engine = &self.jobs.engine;
-        let info = JobInfo {
-            name: keys.name.clone(),
-            partitions: self.partitions,
-            created_at: self.jobs.patiently(|| engine.store().ping()).await?,
+        let life = Life {
             generation,
-            deleted_at: None,
-            retain: self.retain,
-            about: self.about.clone(),
+            created_at: self.jobs.patiently(|| engine.store().ping()).await?,
         };
-        let put = Put::new(keys.job.clone(), Job::fields(&info, floor)?);
+        let mut fields = info::created(partitions, &life, floor)?;
+        fields.extend(self.said()?);
+        describe::fits(&fields, engine.store().limits())?;
+        let put = Put::new(keys.job.clone(), fields);
         let commit = Commit::of(Write::Put(put))
             .guard(as_seen)
             .id(engine.ids().commit());
         match self.jobs.commit(commit).await {
-            Ok(_) => Ok(Some(Joined::new(&info, floor, true))),
+            Ok(_) => Ok(Some(Joined {
+                partitions,
+                life,
+                floor,
+                created: true,
+            })),
             Err(error) if refused_by(&error).is_some() => Ok(None),
             Err(error) => Err(error),
         }
@@ -188,12 +242,13 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    fn new(info: &JobInfo, floor: u64, created: bool) -> Self {
+    /// Somebody else created it.
+    fn to(job: &Job) -> Self {
         Self {
-            partitions: info.partitions,
-            life: Life::of(info),
-            floor,
-            created,
+            partitions: job.info.partitions,
+            life: Life::of(&job.info),
+            floor: job.floor,
+            created: false,
         }
     }
 }

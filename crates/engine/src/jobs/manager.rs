@@ -5,14 +5,12 @@ use std::error;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Commit, Merge, Write};
 use plimsoll_core::{Error, Name, Result};
 use tokio::sync::Notify;
 
 use super::coded::status_of;
-use super::contest::Contest;
-use super::info::{self, Life, Phase};
+use super::describe;
+use super::info::{Life, Phase};
 use super::join::Joined;
 use super::over::Over;
 use super::read::view::View;
@@ -24,7 +22,7 @@ use super::{
     Barrier, FINISHED, Jobs, NewState, Progress, STARTED, Scope, State, SubscribeOptions,
     Subscription, WARNING,
 };
-use crate::answer::refused_by;
+use crate::contest::Contest;
 use crate::spawn::Spawner;
 use crate::telemetry::Quota;
 
@@ -266,7 +264,7 @@ impl Manager {
         Ok(subscription.until(self.0.over.clone()))
     }
 
-    /// Waits until all partitions have at least this status at a tag.
+    /// Waits until all partitions have at least this status at a tag, which must be above 0.
     pub fn barrier(&self, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
         let barrier = self.view()?.barrier(tag, status)?;
         Ok(barrier.until(self.0.over.clone()))
@@ -298,20 +296,27 @@ impl Manager {
         self.view()?;
         let inner = &self.0;
         let engine = &inner.jobs.engine;
-        let about = info::about(&about?)?;
-        about.check(engine.store().limits())?;
+        let about = describe::about(&about?)?;
+        describe::fits(&about, engine.store().limits())?;
         if inner.partition != 0 {
             return Ok(false);
         }
-        let merge = Merge::new(inner.keys.job.clone()).set(about);
-        let mut commit = Commit::of(Write::Merge(merge)).id(engine.ids().commit());
-        (commit.guards).extend(inner.life.guards(&inner.keys, Phase::Open)?);
         let mut contest = Contest::default();
         loop {
-            match inner.jobs.commit(commit.clone()).await {
-                Ok(_) => return Ok(true),
-                Err(error) if refused_by(&error).is_some() => inner.go_on().await?,
-                Err(error) => return Err(error),
+            let job = inner.jobs.read(&inner.keys).await?;
+            let open =
+                job.filter(|job| job.phase == Phase::Open && Life::of(&job.info) == inner.life);
+            match open {
+                Some(job)
+                    if inner
+                        .jobs
+                        .describe(&inner.keys, &job, about.clone())
+                        .await? =>
+                {
+                    return Ok(true);
+                }
+                Some(_) => {}
+                None => inner.go_on().await?,
             }
             contest.again(engine).await?;
         }

@@ -2,11 +2,15 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | take part in a job, as one of its partitions | [`Jobs::join`], which answers a [`Manager`] |
+//! | take part in a job, as one of its partitions | [`Jobs::join`], which answers a [`Manager`]; [`Jobs::join_existing`] creates none |
 //! | say how far it is | [`Manager::set_state`], [`Manager::set_started`], [`Manager::set_finished`], [`Manager::set_error`], [`Manager::set_warning`] |
 //! | say something of the job as a whole | [`Manager::describe`] |
 //! | delete it | [`Manager::delete_job`], [`Manager::mark_job_deleted`], [`Jobs::delete`], [`Jobs::mark_deleted`] |
 //! | look at jobs | [`Jobs::get`], [`Jobs::list`], [`Jobs::list_all`] |
+//! | look on without taking part | [`Jobs::monitor`], [`Jobs::monitor_when_created`], which answer a [`Monitor`] |
+//! | read how far it is | [`Manager::get_state`], [`Manager::states`], [`Manager::progress`]; after [`Manager::refresh`], everything that was acknowledged before. Those of a [`Monitor`] are the same |
+//! | hear of every change | [`Manager::subscribe`], which answers a [`Subscription`]: also a `Stream` |
+//! | wait until all are there | [`Manager::barrier`], which answers a [`Barrier`] |
 //!
 //! # What writing promises
 //! - Calls of one manager and its clones are applied in the order in which they were called.
@@ -16,13 +20,21 @@
 //! - A write to a job that was deleted is refused, also when a job of that name was created since:
 //!   nothing comes back by itself.
 //!
+//! # What reading promises
+//! - Reads come from memory: one load for all readers of a job in a process, kept warm by the history. They never go
+//!   back, and show what this process has written at once.
+//! - A subscription tells what is there, in the order of time and of states that exist alone, then one marker, then each
+//!   change: no version twice, none that falls, none left out, however slow the reader and whatever happens to the store.
+//! - Whoever goes on after a cursor is told what followed it; or `Restarted`, and then everything there is.
+//! - A barrier opens if all partitions were there at one moment since it began, and fails as soon as one has failed.
+//!
 //! # Statuses
 //! They are compared as numbers, exactly as written. So a warning, [`WARNING`], is lower than an error,
 //! [`ERROR`], and wins over it.
 
 mod coded;
-mod contest;
 mod delete;
+mod describe;
 mod info;
 mod join;
 mod look;
@@ -49,12 +61,12 @@ pub use read::aggregate::Progress;
 pub use read::barrier::Barrier;
 pub use read::batch::{StateBatch, States};
 pub use read::event::{Cursor, StateEvent, SubscribeOptions};
-pub use read::portion::ToldState;
-pub use read::subscribe::Subscription;
+pub use read::portion::{LentState, ToldState};
+pub use read::subscribe::{Next, Subscription};
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};
 
 pub(crate) use read::view::Views;
-pub(crate) use retire::Rounds;
+pub(crate) use retire::{Ages, Retired, Rounds};
 
 use crate::Engine;
 use crate::tasks::Retries;

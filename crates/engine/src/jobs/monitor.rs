@@ -36,7 +36,7 @@ use crate::Engine;
 ///     match event? {
 ///         StateEvent::State(state) => println!("{} {}", state.message, state.is_replay()),
 ///         StateEvent::ReplayComplete { .. } => break,
-///         StateEvent::Restarted => println!("some changes were missed"),
+///         StateEvent::Restarted => println!("some changes may be missing"),
 ///     }
 /// }
 /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
@@ -134,7 +134,7 @@ impl Monitor {
         self.view.subscribe(scope, options).await
     }
 
-    /// Waits until all partitions have at least this status at a tag.
+    /// Waits until all partitions have at least this status at a tag, which must be above 0.
     pub fn barrier(&self, tag: impl AsRef<str>, status: i32) -> Result<Barrier> {
         self.view.barrier(tag, status)
     }

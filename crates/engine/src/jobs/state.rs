@@ -1,9 +1,13 @@
 //! What a partition says of a tag.
 
+use std::borrow::Cow;
+
 use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::{Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::json;
 
 /// The status of a tag that nobody has written anything for.
 pub const NOT_STARTED: i32 = 0;
@@ -145,15 +149,9 @@ impl NewState {
 
     /// With more about it: anything that is an object in JSON.
     pub fn payload(mut self, payload: impl Serialize) -> Result<Self, Invalid> {
-        match serde_json::to_value(payload) {
-            Ok(Value::Object(payload)) => self.payload = Some(payload),
-            Ok(_) => return Err(malformed("payload", "a map of names and values")),
-            Err(_) => {
-                return Err(malformed(
-                    "payload",
-                    "something that can be written as JSON",
-                ));
-            }
+        match json::value(payload).map_err(|expected| malformed("payload", expected))? {
+            Value::Object(payload) => self.payload = Some(payload),
+            _ => return Err(malformed("payload", "a map of names and values")),
         }
         Ok(self)
     }
@@ -177,7 +175,7 @@ impl NewState {
     }
 }
 
-fn malformed(field: &str, expected: &'static str) -> Invalid {
+fn malformed(field: &str, expected: impl Into<Cow<'static, str>>) -> Invalid {
     let expected = expected.into();
     Invalid::new(field, Problem::Malformed { expected })
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use plimsoll_core::error::Problem;
 use plimsoll_core::limits::KEY_BYTES_MAX;
 use plimsoll_core::record::{Fields, Record, fields};
-use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result, Revision};
+use plimsoll_core::{Error, Invalid, Key, Name, Prefix, Result, Revision, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::State;
@@ -118,12 +118,45 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    pub(crate) fn new(record: &Record, state: State) -> Self {
+    /// What was read.
+    pub(crate) fn read(record: &Record, state: State) -> Self {
         Self {
             key: record.key.clone(),
             revision: record.revision,
             state: Arc::new(state),
         }
+    }
+
+    /// What was written: a reader of the record finds the same. `None` if it is not known when that was, as from a
+    /// receipt of a former program.
+    pub(crate) fn written(
+        keys: &Keys,
+        partition: u32,
+        draft: &Draft,
+        version: u64,
+        (revision, at): (Revision, Timestamp),
+    ) -> Option<Self> {
+        if at == Timestamp::MIN {
+            return None;
+        }
+        let payload = draft.payload.as_deref().map(serde_json::from_slice);
+        let state = State {
+            job: keys.name.clone(),
+            partition,
+            tag: Some(draft.tag.clone()),
+            status: draft.status,
+            message: draft.message.clone(),
+            timestamp: Some(at),
+            version,
+            event_id: Some(draft.event_id.clone()),
+            payload: payload.transpose().ok()?,
+            schema_version: draft.schema_version,
+        };
+        Some(Self {
+            key: draft.key.clone(),
+            revision,
+            state: Arc::new(state),
+        })
     }
 }
 

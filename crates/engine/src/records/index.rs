@@ -2,16 +2,27 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use plimsoll_core::error::{Applied, Problem, Unavailable};
 use plimsoll_core::record::Index;
-use plimsoll_core::store::{Declared, DropIndex, Range};
-use plimsoll_core::{Name, Prefix, Result, StoreExt};
+use plimsoll_core::store::{DeclareIndex, Declared, DropIndex, Range};
+use plimsoll_core::{Error, Invalid, Name, Prefix, Result};
 
-use super::{Records, Scan, field};
+use super::{OF_THE_ENGINE, Records, Scan, field};
+use crate::retries::worse;
 
 impl Records {
     /// Declares an index on an integer field of all records with this prefix, for
     /// [`Scan::range`], and waits until every record is in it. That it is declared is stored: from now on
     /// every process keeps it, and declaring it again costs one call.
+    ///
+    /// Whatever has the field is in it, and is read by a range before conditions drop it. So take a field that what
+    /// nobody looks for does not have: `timeout_at`, which an end clears, and not `updated_at`.
+    ///
+    /// Each write of a record that it is on keeps it. So one on the engine's own records alone is `Invalid`, like a write to
+    /// them.
+    ///
+    /// Where the store does not answer, each of the steps in which it is filled is tried as often as any call. What was
+    /// filled stays filled: declare it again to go on.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -20,12 +31,12 @@ impl Records {
     /// # use plimsoll_engine::Engine;
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # let records = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).records();
-    /// records.declare_index("gbe.state.tasks.", "updated_at").await?;
-    /// for updated_at in [900, 300, 7_000] {
-    ///     let key = format!("gbe.state.tasks.email-send.{updated_at}");
-    ///     records.set_field(key, "updated_at", updated_at).await?;
+    /// records.declare_index("gbe.state.tasks.", "timeout_at").await?;
+    /// for timeout_at in [900, 300, 7_000] {
+    ///     let key = format!("gbe.state.tasks.email-send.{timeout_at}");
+    ///     records.set_field(key, "timeout_at", timeout_at).await?;
     /// }
-    /// let stuck = records.scan("gbe.state.tasks.").range("updated_at", ..1_000).stream();
+    /// let stuck = records.scan("gbe.state.tasks.").range("timeout_at", ..1_000).stream();
     /// let stuck: Vec<_> = stuck.map_ok(|record| record.key.to_string()).try_collect().await?;
     /// assert_eq!(stuck, ["gbe.state.tasks.email-send.300", "gbe.state.tasks.email-send.900"]);
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
@@ -35,12 +46,36 @@ impl Records {
         prefix: impl AsRef<str>,
         field: impl AsRef<str>,
     ) -> Result<()> {
-        let (store, index) = (self.store(), index(prefix, field)?);
-        // What was filled stays filled, whenever this is repeated.
-        self.patiently(|| store.ensure_index(&index)).await
+        let store = self.store();
+        let declare = DeclareIndex {
+            index: index(prefix, field)?,
+            limit: store.limits().page_max,
+        };
+        not_of_the_engine(&declare.index.prefix)?;
+        // What was filled stays filled, whenever this is repeated: so a step that gets somewhere is a reason to be as
+        // patient with the next one.
+        let mut applied = Applied::No;
+        loop {
+            let step = || store.declare_index(declare.clone());
+            match self.patiently(step).await {
+                Ok(declared) if declared.ready => return Ok(()),
+                Ok(_) => applied = Applied::Unknown,
+                Err(Error::Unavailable(error)) => {
+                    let applied = worse(applied, error.applied);
+                    return Err(Unavailable { applied, ..error }.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Drops an index. Says whether it was declared; if the first answer was lost, it may say no.
+    ///
+    /// Whoever is still in [`declare_index`](Self::declare_index), in whatever process, declares it again with its next step, and
+    /// fills it from the beginning: nobody is told of that.
+    ///
+    /// One on records of the engine, which another program may have declared through the store itself, is dropped as well: it
+    /// takes one of the places and costs each of the engine's writes, and the engine asks for none.
     pub async fn drop_index(
         &self,
         prefix: impl AsRef<str>,
@@ -58,6 +93,17 @@ impl Records {
     pub async fn indexes(&self) -> Result<Vec<Declared>> {
         let store = self.store();
         self.patiently(|| store.indexes()).await
+    }
+}
+
+/// Its records are written all the time, for jobs and locks that know nothing of an index.
+fn not_of_the_engine(prefix: &Prefix) -> Result<(), Invalid> {
+    match prefix.as_str().starts_with(OF_THE_ENGINE) {
+        true => {
+            let why = format!("{prefix}: what begins with {OF_THE_ENGINE} belongs to the engine");
+            Err(Invalid::new("prefix", Problem::Contradiction(why.into())))
+        }
+        false => Ok(()),
     }
 }
 

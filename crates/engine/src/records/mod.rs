@@ -20,7 +20,7 @@
 //!
 //! # Keys
 //! Dots delimit the parts of a key: `gbe.state.tasks.{task_type}.{task_id}`. Keys that begin with
-//! `plimsoll.` belong to the engine: read them, but do not write them.
+//! `plimsoll.` belong to the engine: they can be read, and are not written here.
 
 mod index;
 mod read;
@@ -37,7 +37,7 @@ use bytes::Bytes;
 use plimsoll_core::error::Invalid;
 use plimsoll_core::record::{Fields, Value};
 use plimsoll_core::store::{Commit, Outcome, Receipt, Write};
-use plimsoll_core::{Name, Result, Store, StoreExt};
+use plimsoll_core::{Name, Result, Store};
 
 pub use scan::Scan;
 pub use swap::{Swap, Swapped};
@@ -46,6 +46,9 @@ pub use watch::{Watch, WatchEvent};
 
 use crate::answer::first;
 use crate::{Engine, Retries};
+
+/// What the keys of the engine's own records begin with.
+pub const OF_THE_ENGINE: &str = "plimsoll.";
 
 /// The client of records. Cloning it is cheap.
 ///
@@ -97,9 +100,10 @@ impl Records {
     }
 
     /// Makes a commit, which must have an id: a repeat answers what the first one did.
-    async fn send(&self, commit: Commit) -> Result<Receipt> {
-        let store = self.store();
-        self.patiently(|| store.commit_one(commit.clone())).await
+    async fn send(&self, mut commit: Commit) -> Result<Receipt> {
+        self.engine.admit(&mut commit.writes)?;
+        let tasks = self.engine.tasks().with_retries(self.retries);
+        tasks.commit(commit).await
     }
 
     /// Makes one write.

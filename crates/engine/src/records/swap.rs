@@ -6,6 +6,7 @@ use plimsoll_core::error::{Conflict, Invalid};
 use plimsoll_core::ids::CommitId;
 use plimsoll_core::record::{Fields, Value};
 use plimsoll_core::store::{Commit, Guard, Merge, Outcome, Put, Write};
+use plimsoll_core::task::NewTask;
 use plimsoll_core::{Error, Key, Name, Result, Revision};
 
 use super::{Records, collect, field};
@@ -119,6 +120,9 @@ impl Swap {
 
     /// Only if the record is still what was read at this revision. A new time to live makes it another one,
     /// and watches are not told of that: read it again before swapping.
+    ///
+    /// Whoever works on a record alone expects what the own last write has left ([`Swapped::Done`]): then nothing that others
+    /// have written meanwhile is overwritten, be it an end, or what the same worker has written in another life.
     pub fn when_at(self, revision: Revision) -> Self {
         self.guard(|key| Ok(Guard::RecordAt(key, revision)))
     }
@@ -131,7 +135,8 @@ impl Swap {
         })
     }
 
-    /// Removes a field.
+    /// Removes a field. This is a write as every other: where there is no record, it leaves one without fields, which lives for
+    /// ever. Expect it with [`when_present`](Self::when_present) if that is not meant.
     pub fn unset(self, name: impl AsRef<str>) -> Self {
         self.merge(name, Merge::unset)
     }
@@ -166,6 +171,33 @@ impl Swap {
     /// Lets the record live for `ttl` from now, or for ever. It must be there: `record_not_found`.
     pub fn touch(self, ttl: Option<Duration>) -> Self {
         self.write(|key| Ok(Write::Touch(key, ttl)))
+    }
+
+    /// Submits a task in the same commit: it is there as soon as everything else is written, and not before.
+    ///
+    /// What became of it is not answered: it is read by its id, or by its key if it has one.
+    ///
+    /// With an idempotency key, its conflict policy decides if the key stands for another task: by default that one is
+    /// left as it is, also if it has ended and its key is kept, and the rest is written. With
+    /// [`OnConflict::Reject`](plimsoll_core::task::OnConflict::Reject) it is an error, `key_taken`, and nothing is written.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::records::Swap;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// let (records, tasks) = (engine.records(), engine.tasks());
+    /// records.put("upload.7", [("state", "received")], None).await?;
+    /// let scan = tasks.task("uploads", "scan", "upload.7")?;
+    /// let begun = Swap::new("upload.7").when("state", "received").set("state", "scanning");
+    /// assert!(records.swap(begun.submit(scan.clone())).await?.is_done());
+    /// assert_eq!(tasks.get(scan.id).await?.spec.payload, "upload.7");
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn submit(self, task: NewTask) -> Self {
+        self.write(|_| Ok(Write::Submit(Box::new(task))))
     }
 
     fn guard(self, guard: impl FnOnce(Key) -> Result<Guard, Invalid>) -> Self {
@@ -273,6 +305,7 @@ impl Records {
                 revision = match outcomes.next() {
                     Some(Outcome::Written { revision, .. }) => Some(revision),
                     Some(Outcome::Removed { .. }) => None,
+                    Some(Outcome::Submitted(_)) => revision,
                     _ => return Err(unanswered()),
                 };
             }

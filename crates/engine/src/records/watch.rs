@@ -1,6 +1,7 @@
 //! Records as they change: what is there first, then what happens to it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use futures::stream::{self, Stream};
 use plimsoll_core::change::{Change, Interest, Removal};
@@ -10,10 +11,12 @@ use plimsoll_core::store::{Cursor, Scan};
 use plimsoll_core::{Error, Invalid, Key, Prefix, Result, Revision};
 
 use super::Records;
-use crate::history::{self, Mark, Place, Seen, newest, read};
+use crate::history::{self, End, Mark, Place, Seen, end, read};
 
 /// How many records are read at once.
 const PAGE: usize = 100;
+/// How long what is in flight is given before the history is read again.
+const IN_FLIGHT: Duration = Duration::from_millis(5);
 
 impl Records {
     /// Watches all records with this prefix: tells those that are there, then what changes.
@@ -49,9 +52,9 @@ impl Records {
         ))
     }
 
-    async fn newest(&self) -> Result<Place> {
+    async fn end(&self) -> Result<End> {
         let store = self.store().as_ref();
-        self.patiently(|| newest(store)).await
+        self.patiently(|| end(store)).await
     }
 }
 
@@ -132,7 +135,8 @@ impl Watch {
         }
     }
 
-    /// Tells only what changes from the first call of [`next`](Self::next) on.
+    /// Tells only what changes from the first call of [`next`](Self::next) on; where commits overlap, perhaps also
+    /// what changed in the moment before.
     pub fn changes_only(mut self) -> Self {
         self.stage = Stage::Now;
         self
@@ -164,6 +168,37 @@ impl Watch {
         }
     }
 
+    /// Where to go on: everything up to here was told, or is of other records. So it goes on while others write and somebody
+    /// waits for the [`next`](Self::next) event, although none comes.
+    ///
+    /// The cursor of the last event is as good while that is kept in the history. Whoever watches what seldom changes keeps this
+    /// one now and then: it is not told [`Restarted`](WatchEvent::Restarted) for having heard nothing for long.
+    ///
+    /// `None` before [`ReplayComplete`](WatchEvent::ReplayComplete), and again after `Restarted`: not all of what is there was
+    /// told, so that there is nothing to go on from. After [`changes_only`](Self::changes_only), as long as it has not begun.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, records::WatchEvent};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let records = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?))).records();
+    /// let mut watch = records.watch("config.")?;
+    /// assert_eq!(watch.cursor(), None);
+    /// assert!(matches!(watch.next().await?, WatchEvent::ReplayComplete { .. }));
+    /// let kept = watch.cursor().unwrap().to_string();
+    /// records.set_field("config.mail", "host", "a").await?;
+    /// let mut watch = records.watch("config.")?.after(kept.parse()?);
+    /// assert!(matches!(watch.next().await?, WatchEvent::Put { .. }));
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn cursor(&self) -> Option<Place> {
+        match &self.stage {
+            Stage::Live(changes) => Some(changes.reached()),
+            Stage::Begin | Stage::Now | Stage::Replay { .. } | Stage::CatchUp { .. } => None,
+        }
+    }
+
     /// The events as a stream, which ends after an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<WatchEvent>> + Send {
         stream::unfold(Some(self), async |watch| {
@@ -190,7 +225,7 @@ impl Watch {
         match &mut self.stage {
             Stage::Begin => {
                 self.stage = Stage::Replay {
-                    began: self.records.newest().await?,
+                    began: self.records.end().await?.readable,
                     told: BTreeMap::new(),
                     page: VecDeque::new(),
                     next: None,
@@ -199,8 +234,8 @@ impl Watch {
                 Ok(None)
             }
             Stage::Now => {
-                let newest = self.records.newest().await?;
-                self.stage = self.live(newest);
+                let end = self.records.end().await?;
+                self.stage = self.live(end.readable);
                 Ok(None)
             }
             Stage::Replay {
@@ -225,7 +260,7 @@ impl Watch {
                     *next = found.next;
                 } else {
                     self.stage = Stage::CatchUp {
-                        upto: self.records.newest().await?,
+                        upto: self.records.end().await?.newest,
                         after: *began,
                         told: std::mem::take(told),
                         changes: VecDeque::new(),
@@ -250,6 +285,10 @@ impl Watch {
                         .patiently(|| read(store, &interest, *after, PAGE))
                         .await?;
                     let mark = Mark::of(&interest);
+                    if part.upto == *after {
+                        // The snapshot may have shown what comes after something that is in flight.
+                        self.records.engine.clock().sleep(IN_FLIGHT).await;
+                    }
                     *after = part.upto;
                     changes.extend(part.changes.into_iter().map(|seen| Seen {
                         place: seen.place.marked(mark),

@@ -59,7 +59,8 @@ impl Records {
     }
 
     /// Sets some fields and removes others, all at once, and leaves the rest and the time to live as
-    /// they are. A record that is not there is created.
+    /// they are. A record that is not there is created, and lives for ever: without fields, if there are only some to remove.
+    /// To remove fields of what is there alone, expect it: [`Swap::when_present`].
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -39,6 +39,9 @@ pub struct Retention {
     pub archived: Option<Duration>,
     /// Jobs whose partitions have all finished, unless they were created with a time of their own.
     pub jobs: Option<Duration>,
+    /// Jobs that have not finished, and that nobody has set a state of for this long: those that failed, or were left
+    /// alone. Longer than any step of theirs takes, and a second at least. To join or to describe a job sets no state.
+    pub silent_jobs: Option<Duration>,
     /// Groups that have drained.
     pub groups: Option<Duration>,
     /// History: readers who come back later than this take a fresh snapshot.
@@ -58,6 +61,7 @@ impl Default for Retention {
             elsewhere: false,
             archived: Some(365 * DAY),
             jobs: None,
+            silent_jobs: None,
             groups: Some(30 * DAY),
             history: Some(7 * DAY),
             logs: None,
@@ -80,6 +84,7 @@ impl Retention {
             elsewhere: false,
             archived: None,
             jobs: None,
+            silent_jobs: None,
             groups: None,
             history: None,
             logs: None,

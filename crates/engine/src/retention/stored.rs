@@ -7,16 +7,20 @@ use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::limits::DURATION_MAX;
 use plimsoll_core::record::{Fields, Record};
 use plimsoll_core::store::check::Check;
-use plimsoll_core::store::{Put, Write};
+use plimsoll_core::store::{Commit, Guard, Put, Write};
 use plimsoll_core::task::Status;
-use plimsoll_core::{Key, Name, Result, StoreExt};
+use plimsoll_core::{Error, Key, Name, Result, Revision, StoreExt};
 use serde_json::json;
 
 use super::Retention;
+use crate::answer::refused_by;
+use crate::contest::Contest;
 use crate::fields::Reader;
 use crate::{Engine, Tasks};
 
 const KEY: &str = "plimsoll.retention";
+/// No silence: somebody may be about to say something.
+const SILENT_MIN: Duration = Duration::from_secs(1);
 
 /// The client of the retention that is stored with a namespace, as the record `plimsoll.retention`.
 ///
@@ -44,18 +48,20 @@ impl StoredRetention {
     /// What is stored; `None`: nothing, so that [`Retention::default`] applies. A record that cannot be
     /// read is `Corrupt`, and nothing is removed by it.
     pub async fn get(&self) -> Result<Option<Retention>> {
+        Ok(self.find().await?.map(|(_, retention)| retention))
+    }
+
+    async fn find(&self) -> Result<Option<(Revision, Retention)>> {
         let (store, tasks) = (self.engine.store(), Tasks::new(self.engine.clone()));
         let key = Key::new(KEY)?;
-        let record = tasks.patiently(|| store.record(&key)).await?;
-        let retention = record.as_ref().map(read).transpose()?;
-        if let Some(retention) = &retention {
-            // Somebody else may have written it.
-            let checked = retention.check(self.engine.store().limits());
-            checked.map_err(|invalid| {
-                plimsoll_core::Error::Corrupt(format!("record {KEY}: {invalid}").into())
-            })?;
-        }
-        Ok(retention)
+        let Some(record) = tasks.patiently(|| store.record(&key)).await? else {
+            return Ok(None);
+        };
+        let retention = read(&record)?;
+        // Somebody else may have written it.
+        let checked = retention.check(store.limits());
+        checked.map_err(|invalid| Error::Corrupt(format!("record {KEY}: {invalid}").into()))?;
+        Ok(Some((record.revision, retention)))
     }
 
     /// Stores it. Sweepers go by it from their next pass on, within a minute. Times are kept to the
@@ -64,6 +70,44 @@ impl StoredRetention {
         retention.check(self.engine.store().limits())?;
         let put = Put::new(Key::new(KEY)?, fields(retention)?);
         self.write(Write::Put(put)).await
+    }
+
+    /// Changes what is stored, or the default if nothing is: what somebody else changes meanwhile stays changed. After
+    /// some tries in vain it is `contended`. Answers what was said.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::{Engine, Retention};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let engine = Engine::new(Arc::new(Memory::new().open(Namespace::new("docs")?)));
+    /// let an_hour = Some(Duration::from_secs(3_600));
+    /// let said = engine.retention().update(|before| Retention { history: an_hour, ..before }).await?;
+    /// assert_eq!(said, Retention { history: an_hour, ..Retention::default() });
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn update(
+        &self,
+        mut change: impl FnMut(Retention) -> Retention,
+    ) -> Result<Retention> {
+        let (store, tasks) = (self.engine.store(), Tasks::new(self.engine.clone()));
+        let (key, mut contest) = (Key::new(KEY)?, Contest::default());
+        loop {
+            let (guard, before) = match self.find().await? {
+                Some((revision, before)) => (Guard::RecordAt(key.clone(), revision), before),
+                None => (Guard::RecordAbsent(key.clone()), Retention::default()),
+            };
+            let retention = change(before);
+            retention.check(store.limits())?;
+            let put = Write::Put(Put::new(key.clone(), fields(&retention)?));
+            let id = self.engine.ids().commit();
+            let commit = Commit::of(put).guard(guard).id(id);
+            match tasks.patiently(|| store.commit_one(commit.clone())).await {
+                Ok(_) => return Ok(retention),
+                Err(error) if refused_by(&error).is_some() => contest.again(&self.engine).await?,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Removes what is stored: the default applies again.
@@ -79,10 +123,11 @@ impl StoredRetention {
 }
 
 /// Times that may be absent, which is for ever.
-fn times(retention: &Retention) -> [(&'static str, Option<Duration>); 5] {
+fn times(retention: &Retention) -> [(&'static str, Option<Duration>); 6] {
     [
         ("archived_ms", retention.archived),
         ("jobs_ms", retention.jobs),
+        ("silent_jobs_ms", retention.silent_jobs),
         ("groups_ms", retention.groups),
         ("history_ms", retention.history),
         ("logs_ms", retention.logs),
@@ -110,7 +155,7 @@ fn read(record: &Record) -> Result<Retention> {
     let tasks: BTreeMap<Status, u64> = read.json("tasks_ms")?;
     let time = |name: &str| {
         let millis = read.optional(name, Reader::number)?;
-        Ok::<_, plimsoll_core::Error>(millis.map(Duration::from_millis))
+        Ok::<_, Error>(millis.map(Duration::from_millis))
     };
     Ok(Retention {
         tasks: (tasks.into_iter())
@@ -120,6 +165,7 @@ fn read(record: &Record) -> Result<Retention> {
         elsewhere: read.json("elsewhere")?,
         archived: time("archived_ms")?,
         jobs: time("jobs_ms")?,
+        silent_jobs: time("silent_jobs_ms")?,
         groups: time("groups_ms")?,
         history: time("history_ms")?,
         logs: time("logs_ms")?,
@@ -146,16 +192,18 @@ impl Check for Retention {
                 .check(limits)
                 .map_err(|invalid| Invalid::new("archived", invalid.problem))?;
         }
-        match self.jobs {
-            Some(jobs) if jobs > DURATION_MAX => {
+        let jobs = ("jobs", Duration::ZERO, self.jobs);
+        let silent = ("silent_jobs", SILENT_MIN, self.silent_jobs);
+        for (field, min, age) in [jobs, silent] {
+            if let Some(age) = age.filter(|age| !(min..=DURATION_MAX).contains(age)) {
                 let problem = Problem::OutOfRange {
-                    value: format!("{jobs:?}"),
-                    min: format!("{:?}", Duration::ZERO),
+                    value: format!("{age:?}"),
+                    min: format!("{min:?}"),
                     max: format!("{DURATION_MAX:?}"),
                 };
-                Err(Invalid::new("jobs", problem))
+                return Err(Invalid::new(field, problem));
             }
-            Some(_) | None => Ok(()),
         }
+        Ok(())
     }
 }

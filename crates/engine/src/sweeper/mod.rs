@@ -9,7 +9,7 @@ mod pace;
 mod pass;
 mod term;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_core::limits::LEASE_MAX;
@@ -53,10 +53,14 @@ pub struct Sweeper {
     /// How long a leader that died is waited for.
     term: Duration,
     observer: Option<Observer>,
+    /// Where single passes go on.
+    places: Arc<Mutex<Places>>,
     /// Who leads is decided on the store that is swept, wherever the other locks are.
     locks: Locks,
 }
 
+/// How many of each kind are decided and removed in a pass, if the store takes so many at once.
+const LIMIT: usize = 500;
 /// How often to look for workers that nobody has heard of.
 const WATCH_EVERY: Duration = Duration::from_secs(30);
 /// How often to look for what has been kept long enough.
@@ -70,8 +74,8 @@ impl Sweeper {
         let here = engine.clone().locks_on(engine.store().clone());
         Self {
             locks: here.locks().with_retries(Retries::none()),
+            limit: LIMIT.min(engine.store().limits().page_max),
             engine,
-            limit: 500,
             interval: Duration::from_secs(10),
             watch_every: WATCH_EVERY,
             retention: None,
@@ -79,6 +83,7 @@ impl Sweeper {
             leads: true,
             term: term::TERM,
             observer: None,
+            places: Arc::default(),
         }
     }
 
@@ -187,7 +192,14 @@ impl Sweeper {
 
     fn report(&self, pass: &Pass) {
         for trouble in &pass.troubles {
-            tracing::warn!(%trouble, "a part of a sweep is left");
+            match &trouble.part {
+                Part::Jobs => {
+                    let job = trouble.what.as_deref();
+                    let job = job.and_then(|what| what.strip_prefix("job "));
+                    tracing::warn!(jobID = job.map(display), error = %trouble.error, "🟡 job is left by a sweep");
+                }
+                _ => tracing::warn!(%trouble, "a part of a sweep is left"),
+            }
         }
         if pass.untold > 0 {
             tracing::warn!(more = pass.untold, "more of a sweep is left");

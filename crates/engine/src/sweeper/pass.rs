@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plimsoll_core::store::check::Check;
 use plimsoll_core::store::{Commit, Compacted, Cursor, Swept};
 use plimsoll_core::task::Status;
 use plimsoll_core::{Error, Result, StoreExt};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::Sweeper;
 use crate::Retention;
 use crate::archive::{Mover, Place};
-use crate::jobs::Rounds;
+use crate::jobs::{Ages, Retired, Rounds};
 use crate::registry::{WorkerInfo, WorkerStatus, Workers, offline, was_marked};
 
 /// How many pages of the registry a pass looks through.
@@ -47,7 +48,8 @@ pub struct Pass {
     pub states: u64,
     /// What was removed because it was kept long enough.
     pub removed: Compacted,
-    /// What could not be done, the first ten of each part. Each is tried again with the next pass.
+    /// What could not be done, the first ten of each part. Each is tried again as soon as passes come by it again: with
+    /// the next one, unless a list is longer than what one looks at.
     pub troubles: Vec<Trouble>,
     /// How much more could not be done.
     pub untold: u64,
@@ -254,10 +256,18 @@ pub(super) struct Places {
     jobs: Rounds,
 }
 
+impl Places {
+    /// What was walked to its end is walked from its beginning.
+    fn go_on(&mut self) {
+        self.archive.retain(|_, place| place.is_some());
+    }
+}
+
 impl Sweeper {
     /// One pass of bounded size over everything: promotes what is due, ends what ran out, marks
     /// workers as offline that nobody has heard of, archives and removes what was kept long enough, jobs
-    /// that are over among it. Any number may run at once.
+    /// that are over among it. Any number may run at once. The next one of this sweeper goes on where this one ends in long
+    /// lists, so that what stays does not hide what is behind it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -272,10 +282,18 @@ impl Sweeper {
     /// ```
     pub async fn pass(&self) -> Pass {
         let mut pass = Pass::default();
+        // Another one at the same time begins anew.
+        let mut places = std::mem::take(&mut *self.places());
+        places.go_on();
         for part in Part::ALL {
-            pass.add(self.part(part, &mut Places::default()).await);
+            pass.add(self.part(part, &mut places).await);
         }
+        *self.places() = places;
         pass
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes until nothing is left to do now, or what is left cannot be done.
@@ -289,7 +307,7 @@ impl Sweeper {
 
     /// Does a part as long as it gets something done, or further.
     pub(super) async fn part_all(&self, part: Part, places: &mut Places) -> Pass {
-        places.archive.retain(|_, place| place.is_some());
+        places.go_on();
         let mut all = Pass::default();
         loop {
             let pass = self.part(part, places).await;
@@ -359,7 +377,10 @@ impl Sweeper {
     /// How long things are kept: as this sweeper was told, or else everybody.
     async fn keeping(&self) -> Result<Retention> {
         match &self.retention {
-            Some(retention) => Ok(retention.clone()),
+            Some(retention) => {
+                retention.check(self.engine.store().limits())?;
+                Ok(retention.clone())
+            }
             None => Ok(self.engine.retention().get().await?.unwrap_or_default()),
         }
     }
@@ -402,15 +423,21 @@ impl Sweeper {
 
     /// Deletes jobs that have been over for long enough, and removes what is left of those that were deleted.
     async fn retire(&self, places: &mut Places, pass: &mut Pass) -> Result<()> {
-        let kept = self.keeping().await?.jobs;
-        let retired = self.engine.jobs().retire(&mut places.jobs, kept).await?;
+        let keeping = self.keeping().await?;
+        let ages = Ages {
+            finished: keeping.jobs,
+            silent: keeping.silent_jobs,
+        };
+        let mut retired = Retired::default();
+        let jobs = self.engine.jobs();
+        let done = jobs.retire(&mut places.jobs, ages, &mut retired).await;
         pass.jobs += retired.jobs;
         pass.states += retired.states;
         pass.more |= retired.more;
         for (job, error) in retired.troubles {
             pass.trouble(Part::Jobs, Some(format!("job {job}")), error);
         }
-        Ok(())
+        done
     }
 
     async fn remove(&self, pass: &mut Pass) -> Result<()> {

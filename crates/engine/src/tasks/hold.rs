@@ -173,7 +173,8 @@ impl Hold {
         self.settle(Ending::Complete { result }).await
     }
 
-    /// Completes the task with a value that is kept as JSON: see [`result`](crate::tasks::result()).
+    /// Completes the task with a value that is kept as JSON: see [`result`](crate::tasks::result()). What could not be read back is
+    /// `Invalid`, as in [`Tasks::json`](crate::Tasks::json).
     pub async fn complete_json(&self, result: &(impl Serialize + ?Sized)) -> Result<Settlement> {
         self.complete(encode("result", result)?).await
     }
@@ -210,7 +211,7 @@ impl Hold {
             commit = commit.id(self.tasks.engine.ids().commit());
         }
         commit.writes.extend(writes);
-        self.tasks.engine.pin_lifecycles(&mut commit.writes);
+        self.tasks.engine.admit(&mut commit.writes)?;
         let receipt = self.commit(commit).await?;
         let mut outcomes = receipt.outcomes.into_iter();
         let settlement = settlement(outcomes.next().ok_or_else(unanswered)?)?;

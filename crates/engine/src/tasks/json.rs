@@ -7,15 +7,14 @@ use plimsoll_core::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::json;
+
 /// The value as JSON; what JSON cannot hold is `Invalid` and blames `field`.
 pub(super) fn encode(field: &str, value: &(impl Serialize + ?Sized)) -> Result<Bytes> {
-    match serde_json::to_vec(value) {
-        Ok(json) => Ok(json.into()),
-        Err(error) => {
-            let expected = format!("a value that JSON can hold: {error}").into();
-            Err(Invalid::new(field, Problem::Malformed { expected }).into())
-        }
-    }
+    json::write(value).map_err(|expected| {
+        let expected = expected.into();
+        Invalid::new(field, Problem::Malformed { expected }).into()
+    })
 }
 
 fn decode<T: DeserializeOwned>(task: &Task, what: &str, bytes: &[u8]) -> Result<T> {

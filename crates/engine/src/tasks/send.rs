@@ -37,7 +37,7 @@ impl Tasks {
     }
 
     /// Makes one commit, which must be safe to repeat.
-    pub(super) async fn commit(&self, mut commit: Commit) -> Result<Receipt> {
+    pub(crate) async fn commit(&self, mut commit: Commit) -> Result<Receipt> {
         let (engine, telemetry) = (&self.engine, self.engine.telemetry());
         telemetry.carry(&mut commit.writes);
         let receipt = (self.patiently(|| engine.commit_carrying(commit.clone()))).await?;

@@ -44,7 +44,8 @@ impl Tasks {
     }
 
     /// Like [`task`](Self::task), with a value that is kept as JSON. Read it back with
-    /// [`payload`](crate::tasks::payload()).
+    /// [`payload`](crate::tasks::payload()). What could not be read back is `Invalid`: numbers that are not finite, and lists and
+    /// objects that are more than 127 deep in each other.
     pub fn json(
         &self,
         queue: impl AsRef<str>,

@@ -40,7 +40,7 @@ pub(crate) struct Telemetry {
     pub(crate) troubles: Counter,
     sweeps: [Counter; 2],
     swept: [Counter; 6],
-    compacted: [Counter; 4],
+    compacted: [Counter; 6],
     lines: [Counter; 4],
     pub(crate) locks: OfLocks,
     pub(crate) records: OfRecords,
@@ -78,7 +78,11 @@ impl Telemetry {
                 "what",
                 ["promoted", "expired", "record", "group", "error", "offline"],
             ),
-            compacted: counters(table::COMPACTED, "what", ["task", "group", "entry", "line"]),
+            compacted: counters(
+                table::COMPACTED,
+                "what",
+                ["task", "group", "entry", "line", "job", "state"],
+            ),
             lines: counters(
                 table::LOG_LINES,
                 "level",
@@ -215,6 +219,18 @@ impl Telemetry {
         for (counter, count) in self.compacted.iter().zip(counts) {
             counter.increment(count);
         }
+    }
+
+    /// A job is deleted because it is over.
+    pub(crate) fn retired(&self) {
+        let [.., jobs, _] = &self.compacted;
+        jobs.increment(1);
+    }
+
+    /// States of deleted jobs are removed.
+    pub(crate) fn states_removed(&self, count: u64) {
+        let [.., states] = &self.compacted;
+        states.increment(count);
     }
 }
 

@@ -205,7 +205,7 @@ pub(super) const SWEPT: Metric = Metric::counter(
 pub(super) const COMPACTED: Metric = Metric::counter(
     "plimsoll_compacted_total",
     &["what"],
-    "What was removed because it was kept long enough: task, group, entry, line.",
+    "What was removed because it was kept long enough: task, group, entry, line, job; and state, of a job that was deleted.",
 );
 pub(super) const LOG_LINES: Metric = Metric::counter(
     "plimsoll_log_lines_total",
@@ -279,7 +279,7 @@ pub(super) const STATE_DELIVERY: Metric = Metric::seconds(
     "plimsoll_state_delivery_latency_seconds",
     &[],
     &WAITS,
-    "How long it took from when a job state was written until a subscriber took it: the oldest of those that it took at once.",
+    "How long it took from when a job state was written until a subscriber took it, by its clock: the oldest of those that it took at once.",
 );
 pub(super) const STATE_DROPS: Metric = Metric::counter(
     "plimsoll_state_subscription_drops_total",

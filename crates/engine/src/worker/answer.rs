@@ -9,6 +9,7 @@ use plimsoll_core::task::NewTask;
 use serde::Serialize;
 
 use super::Json;
+use crate::json;
 
 /// What a handler makes of a task. Handlers may answer anything that is
 /// [`IntoAnswer`]: most answer `Result<(), Failure>` or `Result<Json<T>, Failure>`.
@@ -66,11 +67,11 @@ impl Completion {
         }
     }
 
-    /// With a result as JSON.
+    /// With a result as JSON. One that could not be read again (numbers that are not finite) fails for good.
     pub fn json(result: &impl Serialize) -> Result<Self, Failure> {
-        match serde_json::to_vec(result) {
+        match json::write(result) {
             Ok(bytes) => Ok(Self::bytes(bytes)),
-            Err(error) => Err(Failure::fatal(format!("the result is no JSON: {error}"))),
+            Err(expected) => Err(Failure::fatal(format!("the result is not {expected}"))),
         }
     }
 

@@ -36,7 +36,7 @@ use super::settings::Settings;
 use super::settle::{Ended, Settling, settle};
 use super::stats::{Stats, Summary};
 use super::traced::{end, error, traced};
-use super::{Answer, HandlerService, States, Stop};
+use super::{Answer, Failure, HandlerService, States, Stop};
 use crate::Engine;
 use crate::handover::Carried;
 use crate::spawn::spawn_into;
@@ -271,8 +271,10 @@ impl Driver {
         }
         let lease_over = now >= running.hold.lease_end(&self.parts.settings);
         let engine = &self.parts.engine;
-        if let Ended::Answered(Answer::Complete(completion), _) = &mut ended {
-            engine.pin_lifecycles(&mut completion.with);
+        if let Ended::Answered(Answer::Complete(completion), _) = &mut ended
+            && let Err(invalid) = engine.admit(&mut completion.with)
+        {
+            ended = Ended::Answered(Answer::Fail(Failure::fatal(invalid.to_string())), None);
         }
         let mut settling = settle(&running, ended, lease_over, engine.ids());
         settling.took = Some(took);

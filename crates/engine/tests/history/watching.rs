@@ -6,7 +6,7 @@ use futures::StreamExt;
 use plimsoll_core::Error;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::error::NotFound;
-use plimsoll_engine::history::Place;
+use plimsoll_engine::history::{Place, Reconnect};
 use plimsoll_engine::records::WatchEvent;
 
 use crate::world::{World, put_of, records};
@@ -232,6 +232,37 @@ async fn a_call_that_failed_may_be_repeated() {
         assert!(futures::poll!(Box::pin(client.next())).is_pending());
         world.settle().await;
     }
+}
+
+/// Also one that reads the store by itself, because what it has to catch up with was never told in this process.
+#[tokio::test]
+async fn one_who_is_asked_again_is_as_patient_as_before() {
+    let world = World::new();
+    let twice = Reconnect {
+        first: Duration::from_millis(10),
+        attempts: 2,
+        ..Reconnect::default()
+    };
+    let history = world.engine.history().reconnect(twice);
+    let place = (history.watch(records("a.")).await.unwrap()).place();
+    world.put(&["a.1"], 1).await;
+    let mut other = history.watch(records("a.")).await.unwrap();
+    assert!(futures::poll!(Box::pin(other.next())).is_pending());
+    world.settle().await;
+    let mut watch = history.watch_after(records("a."), place);
+    let fail =
+        |times| (0..times).for_each(|_| world.plan.next(Method::Changes, Fault::ErrorBefore));
+    let patience = Duration::from_millis(30);
+    for _ in 0..3 {
+        fail(3);
+        world.calls.reset();
+        let (seen, ()) = futures::join!(watch.next(), world.pass(patience));
+        assert_eq!(seen.unwrap_err().code(), "unavailable");
+        assert_eq!(world.calls.of(Method::Changes), 3);
+    }
+    fail(2);
+    let (seen, ()) = futures::join!(watch.next(), world.pass(patience));
+    assert_eq!(put_of(&seen.unwrap()).1, 1);
 }
 
 #[tokio::test]

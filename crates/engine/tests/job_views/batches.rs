@@ -1,11 +1,14 @@
 //! States that are taken many at a time.
 
-use futures::FutureExt;
+use std::future::{Future, poll_fn};
+
+use futures::{FutureExt, StreamExt};
+use plimsoll_core::Error;
 use plimsoll_engine::jobs::{
     Cursor, Scope, StateBatch, StateEvent, States, SubscribeOptions, Subscription,
 };
 
-use crate::world::{World, partition, seconds, short, tag};
+use crate::world::{JOB, World, partition, seconds, short, tag};
 
 /// A batch in short.
 fn said(states: &States) -> String {
@@ -123,6 +126,26 @@ async fn a_batch_has_no_more_states_than_the_buffer() {
     }
 }
 
+/// Also where an eighth of what is kept would be less.
+#[tokio::test]
+async fn a_batch_has_as_many_states_as_the_buffer_where_little_is_kept() {
+    let world = World::with(1).await;
+    let jobs = world.process().engine.keeping_events(100).jobs();
+    let monitor = jobs.monitor(JOB).await.unwrap();
+    let subscribed = monitor.subscribe(Scope::all(), SubscribeOptions::default());
+    let mut all = subscribed.await.unwrap();
+    assert_eq!(world.told(&mut all).await, ["marker"]);
+    for status in 1..=80 {
+        world.set(0, "a", status).await;
+    }
+    world.settle().await;
+    let mut counts = Vec::new();
+    while let Some(Some(Ok(StateBatch::States(states)))) = all.next_batch().now_or_never() {
+        counts.push(states.iter().count());
+    }
+    assert_eq!(counts, [64, 16]);
+}
+
 #[tokio::test]
 async fn whoever_goes_on_after_a_batch_misses_nothing_and_gets_nothing_twice() {
     let world = World::with(2).await;
@@ -150,7 +173,7 @@ async fn events_and_batches_of_one_subscription_go_on_after_each_other() {
         world.set(0, "a", status).await;
     }
     world.settle().await;
-    let first = crate::world::told(&all.next().await.unwrap());
+    let first = crate::world::told(&all.next().await.unwrap().map(StateEvent::keep));
     assert_eq!(first, "now 0-a=1 v1");
     let (told, _) = batches(&world, &mut all).await;
     assert_eq!(told, ["now 0-a=2 v2, 0-a=3 v3, 0-a=4 v4"]);
@@ -210,7 +233,7 @@ async fn what_was_told_stays_as_it_was_while_more_is_told() {
 }
 
 #[tokio::test]
-async fn the_events_of_batches_are_those_of_the_stream() {
+async fn events_are_the_same_one_by_one_in_batches_and_as_a_stream() {
     let world = World::with(2).await;
     for tag in ["a", "b", "c", "d", "e"] {
         world.set(0, tag, 1).await;
@@ -219,6 +242,7 @@ async fn the_events_of_batches_are_those_of_the_stream() {
     let options = || SubscribeOptions { depth, after: None };
     let mut one = subscribe(&world, partition(0), options()).await;
     let mut many = subscribe(&world, partition(0), options()).await;
+    let mut streamed = subscribe(&world, partition(0), options()).await;
     for status in 2..9 {
         world.set(status as u32 % 2, "a", status).await;
     }
@@ -233,7 +257,7 @@ async fn the_events_of_batches_are_those_of_the_stream() {
         match batch.unwrap().unwrap() {
             StateBatch::States(states) => {
                 let before = told.len();
-                told.extend(states.events().map(Ok));
+                told.extend(states.events().map(StateEvent::keep).map(Ok));
                 assert!((1..=depth).contains(&(told.len() - before)));
             }
             StateBatch::ReplayComplete { cursor } => {
@@ -243,4 +267,42 @@ async fn the_events_of_batches_are_those_of_the_stream() {
         }
     }
     assert_eq!(told, expected);
+    let mut told = Vec::new();
+    loop {
+        world.settle().await;
+        let Some(event) = StreamExt::next(&mut streamed).now_or_never() else {
+            break;
+        };
+        told.extend(event);
+    }
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_future_that_has_answered_does_not_look_like_the_end() {
+    let world = World::with(1).await;
+    world.set(0, "a", 1).await;
+    world.set(0, "b", 1).await;
+    let mut all = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
+    let mut next = std::pin::pin!(all.next());
+    let first = poll_fn(|context| next.as_mut().poll(context)).await;
+    assert!(matches!(first, Some(Ok(StateEvent::State(_)))));
+    let again = poll_fn(|context| next.as_mut().poll(context)).await;
+    assert!(
+        matches!(again, Some(Err(Error::Unsupported(_)))),
+        "{again:?}"
+    );
+    assert_eq!(world.told(&mut all).await, ["was 0-b=1 v1", "marker"]);
+}
+
+#[tokio::test]
+async fn a_future_that_is_dropped_before_it_answers_loses_nothing() {
+    let world = World::with(1).await;
+    let mut all = subscribe(&world, Scope::all(), SubscribeOptions::default()).await;
+    batches(&world, &mut all).await;
+    assert!(all.next().now_or_never().is_none());
+    for status in [1, 2] {
+        world.set(0, "a", status).await;
+    }
+    assert_eq!(world.told(&mut all).await, ["now 0-a=1 v1", "now 0-a=2 v2"]);
 }

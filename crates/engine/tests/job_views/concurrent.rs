@@ -10,14 +10,21 @@ use plimsoll_core::{Key, Memory, Namespace, Store, StoreExt};
 use plimsoll_engine::Engine;
 use plimsoll_engine::jobs::{Monitor, Scope, StateEvent, SubscribeOptions};
 use plimsoll_store_sqlite::{Config, Sqlite};
+use tokio::sync::Semaphore;
 
 use crate::world::{JOB, World, spawn, stored};
 
 const PARTITIONS: u32 = 8;
 const WRITES: i64 = 300;
+/// Half of them subscribe when all partitions have written half.
+const SUBSCRIBERS: u32 = 40;
 
-async fn write(store: Arc<dyn Store>, partition: u32) {
+/// Writes all versions, the last one when everybody has subscribed.
+async fn write(store: Arc<dyn Store>, partition: u32, subscribed: Arc<Semaphore>) {
     for version in 1..=WRITES {
+        if version == WRITES {
+            drop(subscribed.acquire_many(SUBSCRIBERS).await.unwrap());
+        }
         let status = i32::try_from(version).unwrap();
         let put = Put::new(World::key(partition, "a"), stored(status, version));
         store.commit_one(Commit::of(Write::Put(put))).await.unwrap();
@@ -26,9 +33,17 @@ async fn write(store: Arc<dyn Store>, partition: u32) {
 }
 
 /// Everything that one who subscribes gets, until all have written all.
-async fn subscribe(monitor: Monitor, depth: usize) {
+async fn subscribe(monitor: Monitor, number: u32, subscribed: Arc<Semaphore>) {
+    let late = number >= SUBSCRIBERS / 2;
+    if late {
+        let half = i32::try_from(WRITES / 2).unwrap();
+        monitor.barrier("a", half).unwrap().await.unwrap();
+    }
+    let depth = number as usize % 10;
     let options = SubscribeOptions { depth, after: None };
     let mut events = monitor.subscribe(Scope::all(), options).await.unwrap();
+    subscribed.add_permits(1);
+    let (mut replayed, mut told) = (0, 0);
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
     let mut live = false;
     while seen.len() < PARTITIONS as usize || seen.values().any(|seen| *seen < WRITES as u64) {
@@ -37,6 +52,8 @@ async fn subscribe(monitor: Monitor, depth: usize) {
                 let replay = state.is_replay();
                 assert_ne!(replay, live, "replayed states come before the marker");
                 let before = seen.insert(state.partition, state.version);
+                replayed += u32::from(replay);
+                told += 1;
                 match replay {
                     true => assert_eq!(before, None),
                     // From the replay on, nothing is missing and nothing comes twice.
@@ -50,6 +67,10 @@ async fn subscribe(monitor: Monitor, depth: usize) {
             StateEvent::Restarted => panic!("nothing was compacted"),
         }
     }
+    if late {
+        assert_eq!(replayed, PARTITIONS);
+    }
+    assert!(told - replayed >= PARTITIONS, "the last ones come live");
 }
 
 /// Writers here and subscribers there, until everything was told.
@@ -64,13 +85,14 @@ async fn at_once(writing: Arc<dyn Store>, reading: Arc<dyn Store>) {
     let job = Write::Put(Put::new(key, fields.unwrap()));
     writing.commit_one(Commit::of(job)).await.unwrap();
     let engine = Engine::new(reading);
+    let subscribed = Arc::new(Semaphore::new(0));
     let writers: Vec<_> = (0..PARTITIONS)
-        .map(|partition| spawn(write(writing.clone(), partition)))
+        .map(|partition| spawn(write(writing.clone(), partition, subscribed.clone())))
         .collect();
     let mut subscribers = Vec::new();
-    for number in 0..40 {
+    for number in 0..SUBSCRIBERS {
         let monitor = engine.jobs().monitor(JOB).await.unwrap();
-        subscribers.push(spawn(subscribe(monitor, number % 10)));
+        subscribers.push(spawn(subscribe(monitor, number, subscribed.clone())));
         tokio::task::yield_now().await;
     }
     for doing in writers.into_iter().chain(subscribers) {

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl History {
-    /// Every entry is answered twice from now on.
+    /// Every entry of the history and every row of a scan is answered twice from now on.
     pub(crate) fn repeats(&self) {
         self.0.lock().unwrap().twice = true;
     }
@@ -104,11 +104,21 @@ impl History {
         }
         if state.twice {
             let entries = std::mem::take(&mut page.entries);
-            page.entries = (entries.into_iter())
-                .flat_map(|entry| [entry.clone(), entry])
-                .collect();
+            page.entries = twice(entries);
         }
     }
+
+    fn tamper_with_rows(&self, page: &mut Page<Record>) {
+        if self.0.lock().unwrap().twice {
+            page.rows = twice(std::mem::take(&mut page.rows));
+        }
+    }
+}
+
+/// Each of them, and once more.
+fn twice<T: Clone>(all: Vec<T>) -> Vec<T> {
+    let all = all.into_iter();
+    all.flat_map(|one| [one.clone(), one]).collect()
 }
 
 /// Answers that may go when this is dropped.
@@ -165,7 +175,10 @@ macro_rules! forward {
                 records
             }
             async fn scan(&self, scan: Scan) -> Result<Page<Record>> {
-                let page = self.store.scan(scan).await;
+                let mut page = self.store.scan(scan).await;
+                if let Ok(page) = &mut page {
+                    self.history.tamper_with_rows(page);
+                }
                 let held = {
                     let mut state = self.history.0.lock().unwrap();
                     state.scans += 1;

@@ -3,12 +3,14 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use plimsoll_core::Key;
 use plimsoll_core::record::fields;
 use plimsoll_core::store::{Put, Write};
-use plimsoll_engine::jobs::Scope;
+use plimsoll_engine::jobs::{NewState, Scope};
+use plimsoll_engine::{Retention, Sweeper};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::world::{World, seconds, tag};
+use crate::world::{World, seconds, spawn, tag};
 
 /// Keeps what is written.
 #[derive(Clone, Default)]
@@ -142,4 +144,61 @@ fn a_listener_that_is_overtaken_by_compaction_says_so_and_goes_on() {
     });
     let behind = "WARN 🟡 listener fell behind the history that is kept jobID=import";
     assert_eq!(lines[1..], [behind]);
+}
+
+#[test]
+fn a_job_that_goes_is_told_of_with_the_rule_that_ended_it() {
+    let lines = lines(async {
+        let world = World::empty();
+        let engine = world.process().engine;
+        let jobs = engine.jobs();
+        let done = jobs.join("done", 0, 1).await.unwrap();
+        done.set_finished(NewState::of("a").unwrap()).await.unwrap();
+        jobs.join("left", 0, 1).await.unwrap();
+        world.clock.advance(seconds(60));
+        let age = Some(seconds(60));
+        let retention = Retention {
+            jobs: age,
+            silent_jobs: age,
+            ..Retention::forever()
+        };
+        let pass = Sweeper::new(engine).retention(retention).pass_all().await;
+        assert_eq!(pass.jobs, 2);
+    });
+    let gone = |job: &str, rule: &str| {
+        format!(r#"INFO job is over, and deleted jobID={job} rule="{rule}""#)
+    };
+    for line in [gone("done", "finished"), gone("left", "silent")] {
+        assert!(lines.contains(&line), "{line}: {lines:#?}");
+    }
+}
+
+#[test]
+fn a_job_that_a_sweeper_cannot_read_is_a_warning_that_names_it() {
+    let lines = lines(async {
+        let world = World::empty();
+        let engine = world.process().engine;
+        engine.jobs().join("import", 0, 1).await.unwrap();
+        let job = Key::new("plimsoll.jobs.import").unwrap();
+        let states = Key::new("plimsoll.states.import.0-a").unwrap();
+        for key in [job, states] {
+            let nonsense = Put::new(key, fields([("status", "x")]).unwrap());
+            world.commit(Write::Put(nonsense)).await;
+        }
+        let retention = Retention {
+            jobs: Some(seconds(60)),
+            ..Retention::forever()
+        };
+        let sweeper = Sweeper::new(engine.clone()).retention(retention);
+        let clock = engine.clock().clone();
+        let stop = async move { clock.sleep(seconds(600)).await };
+        let swept = spawn(async move { sweeper.run_until(stop).await });
+        world.pass(seconds(600)).await;
+        world.soon(swept).await;
+    });
+    let left = "WARN 🟡 job is left by a sweep jobID=import error=stored value";
+    assert!(
+        lines.iter().any(|line| line.starts_with(left)),
+        "{lines:#?}"
+    );
 }

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use plimsoll_engine::jobs::{Cursor, Scope, StateEvent, SubscribeOptions};
 
-use crate::world::{World, partition, seconds, tag};
+use crate::world::{JOB, World, partition, seconds, spawn, tag};
 
 /// Goes on after this.
 fn after(cursor: &Cursor) -> SubscribeOptions {
@@ -52,7 +52,7 @@ async fn who_waits_has_told_everything_that_there_was() {
 }
 
 #[tokio::test]
-async fn states_of_one_moment_come_by_version_then_partition_then_tag() {
+async fn states_of_one_moment_come_in_the_order_in_which_they_were_set() {
     let world = World::with(3).await;
     world.set(1, "a", 1).await;
     for (partition, tag) in [(2, "a"), (1, "c"), (1, "b"), (1, "a"), (0, "z")] {
@@ -60,11 +60,11 @@ async fn states_of_one_moment_come_by_version_then_partition_then_tag() {
     }
     let mut all = world.process().subscribe(Scope::all()).await;
     let expected = [
-        "was 0-z=1 v1",
-        "was 1-b=1 v1",
-        "was 1-c=1 v1",
         "was 2-a=1 v1",
+        "was 1-c=1 v1",
+        "was 1-b=1 v1",
         "was 1-a=1 v2",
+        "was 0-z=1 v1",
         "marker",
     ];
     assert_eq!(world.told(&mut all).await, expected);
@@ -261,8 +261,38 @@ async fn an_entry_that_is_answered_twice_is_told_once() {
     assert_eq!(world.told(&mut all).await, told);
 }
 
+/// What there is is shown twice, and so is what happens while that is on its way: only the last of it is there.
 #[tokio::test]
 async fn a_version_that_is_repeated_during_the_replay_is_told_once() {
+    let world = World::with(1).await;
+    for tag in ["a", "b", "c"] {
+        world.set(0, tag, 1).await;
+    }
+    let process = world.process();
+    process.history.repeats();
+    process.history.hold_scans();
+    let engine = process.engine.clone();
+    let opening = spawn(async move {
+        let monitor = engine.jobs().monitor(JOB).await.unwrap();
+        let options = SubscribeOptions::default();
+        monitor.subscribe(Scope::all(), options).await.unwrap()
+    });
+    world.settle().await;
+    assert_eq!(process.history.scans(), 1, "it was read, and is held");
+    world.set(0, "a", 2).await;
+    world.remove(0, "b").await;
+    world.settle().await;
+    assert!(!opening.is_finished());
+    process.history.let_go(10);
+    let mut all = world.soon(opening).await;
+    let told = ["was 0-c=1 v1", "was 0-a=2 v2", "marker"];
+    assert_eq!(world.told(&mut all).await, told);
+    world.set(0, "a", 3).await;
+    assert_eq!(world.told(&mut all).await, ["now 0-a=3 v3"]);
+}
+
+#[tokio::test]
+async fn a_version_that_is_repeated_before_the_replay_is_taken_is_told_once() {
     let world = World::with(1).await;
     world.set(0, "a", 1).await;
     world.set(0, "b", 1).await;

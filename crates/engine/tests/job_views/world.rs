@@ -191,7 +191,7 @@ impl World {
             self.settle().await;
             let before = events.len();
             while let Some(Some(event)) = of.next().now_or_never() {
-                events.push(event);
+                events.push(event.map(StateEvent::keep));
             }
             if events.len() == before {
                 return events;

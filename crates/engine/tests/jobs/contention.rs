@@ -84,8 +84,13 @@ async fn a_write_that_is_always_overtaken_is_given_up() {
     let process = world.process(1);
     let manager = process.jobs.join("import", 0, 1).await.unwrap();
     manager.set_state(at("a", 1)).await.unwrap();
+    // What it knows of another tag is out of date.
+    manager.set_state(at("b", 1)).await.unwrap();
+    let other = world.process(2).jobs.join("import", 0, 1).await.unwrap();
+    other.set_state(at("b", 2)).await.unwrap();
     process.spy.hold(Method::Commit);
     let write = spawn(manager.set_state(at("a", 2)));
+    let others = [at("a", 3), at("b", 4), at("c", 5)].map(|state| spawn(manager.set_state(state)));
     let store = world.store.clone();
     let spoil = async {
         for n in 3.. {
@@ -107,6 +112,13 @@ async fn a_write_that_is_always_overtaken_is_given_up() {
     };
     assert_eq!(code(answer), "contended");
     process.spy.let_go();
+    // Nobody is in the way of the other tags.
+    let [a, b, c] = <[_; 3]>::try_from(world.time(join_all(others)).await).unwrap();
+    assert_eq!(code(a.unwrap()), "contended");
+    assert_eq!(
+        (b.unwrap().unwrap().version, c.unwrap().unwrap().version),
+        (3, 1)
+    );
     manager.set_state(at("a", 4)).await.unwrap();
 }
 

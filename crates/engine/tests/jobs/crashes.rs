@@ -58,10 +58,28 @@ fn join(engine: Engine) -> BoxFuture<'static, ()> {
 }
 
 fn sweep(engine: Engine) -> BoxFuture<'static, ()> {
-    let retention = Retention {
-        jobs: Some(DAY),
-        ..Retention::forever()
-    };
+    let jobs = Some(DAY);
+    sweep_by(
+        engine,
+        Retention {
+            jobs,
+            ..Retention::forever()
+        },
+    )
+}
+
+fn sweep_silent(engine: Engine) -> BoxFuture<'static, ()> {
+    let silent_jobs = Some(DAY);
+    sweep_by(
+        engine,
+        Retention {
+            silent_jobs,
+            ..Retention::forever()
+        },
+    )
+}
+
+fn sweep_by(engine: Engine, retention: Retention) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let pass = Sweeper::new(engine).retention(retention).pass_all().await;
         assert_eq!(pass.troubles, []);
@@ -86,7 +104,12 @@ async fn crash(world: &World, deed: Deed, at: usize, after: bool) -> bool {
 /// Each deed that crashes, and each that comes after it.
 #[tokio::test]
 async fn whatever_a_crash_leaves_is_finished_by_whoever_comes_next() {
-    let deeds: [(&str, Deed); 3] = [("delete", delete), ("join", join), ("sweep", sweep)];
+    let deeds: [(&str, Deed); 4] = [
+        ("delete", delete),
+        ("join", join),
+        ("sweep", sweep),
+        ("sweep silent", sweep_silent),
+    ];
     for (crashed, first) in deeds {
         for (next, second) in deeds {
             let mut crashes = 0;
@@ -120,7 +143,10 @@ async fn scene(
     for n in 0..3 {
         old.set_state(at("a", n)).await.unwrap();
     }
-    finish(&old, "a").await;
+    match crashed {
+        "sweep silent" => drop(old.set_state(at("a", -1)).await.unwrap()),
+        _ => finish(&old, "a").await,
+    }
     finish(&other, "a").await;
     world.clock.advance(DAY);
     if crashed == "join" {

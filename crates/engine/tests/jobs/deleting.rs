@@ -234,6 +234,8 @@ async fn a_job_whose_record_cannot_be_read_is_deleted_and_can_be_created_again()
         ("generation", None),
         ("generation", Some("x")),
         ("partitions", Some("many")),
+        ("partitions", Some("0")),
+        ("partitions", Some("4000000000")),
         ("created_at", Some("")),
         ("floor", None),
         ("retain_ms", Some("long")),

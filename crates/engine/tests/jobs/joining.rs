@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Put, Write};
+use plimsoll_core::store::{Merge, Put, Write};
 use plimsoll_core::{Key, StoreExt};
-use plimsoll_engine::jobs::PARTITIONS_MAX;
+use plimsoll_engine::jobs::{NewState, PARTITIONS_MAX};
 
-use crate::world::{DAY, code, in_memory, message, name, spawn, worlds};
+use crate::world::{DAY, at, code, in_memory, message, name, spawn, worlds};
 
 #[tokio::test]
 async fn the_first_creates_the_job_and_its_count_holds_for_all() {
@@ -84,7 +84,7 @@ async fn names_and_options_have_limits() {
 }
 
 #[tokio::test]
-async fn what_was_said_at_creation_is_there_and_others_do_not_change_it() {
+async fn what_partition_0_says_when_it_creates_the_job_others_do_not_change() {
     for world in worlds().await {
         let jobs = world.process(1).jobs;
         let join = jobs.join("a.job", 0, 2).retain(DAY).about("source", "ftp");
@@ -104,23 +104,87 @@ async fn what_was_said_at_creation_is_there_and_others_do_not_change_it() {
 }
 
 #[tokio::test]
-async fn only_partition_0_describes_the_job() {
+async fn partition_0_says_it_whoever_creates_the_job_and_says_it_anew_when_it_joins_again() {
     for world in worlds().await {
         let jobs = world.process(1).jobs;
-        let first = jobs
-            .join("import", 0, 2)
-            .about("a", "1")
-            .unwrap()
-            .await
-            .unwrap();
-        let other = jobs.join("import", 1, 2).await.unwrap();
-        assert!(!other.describe([("a", "9")]).await.unwrap());
-        assert!(first.describe([("b", "2")]).await.unwrap());
-        let about = jobs.get("import").await.unwrap().unwrap().about;
-        assert_eq!(about.get(&name("a")).unwrap(), "1");
-        assert_eq!(about.get(&name("b")).unwrap(), "2");
+        let said = async || {
+            let info = jobs.get("import").await.unwrap().unwrap();
+            let about = info.about.iter();
+            let about: Vec<_> = about
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            (info.retain, about.join(" "))
+        };
+        let join = |partition, retain, source| {
+            let join = jobs.join("import", partition, 2).retain(retain);
+            join.about("source", source).unwrap()
+        };
+        let other = join(1, DAY * 2, "http").await.unwrap();
+        assert!(other.created());
+        assert_eq!(said().await, (None, String::new()));
+
+        let first = join(0, DAY, "ftp").await.unwrap();
+        assert!(!first.created());
+        assert_eq!(said().await, (Some(DAY), "source=ftp".to_owned()));
+        let revision = async || world.job("import").await.unwrap().revision;
+        let before = revision().await;
+        join(1, DAY * 3, "file").await.unwrap();
+        join(0, DAY, "ftp").await.unwrap();
+        jobs.join("import", 0, 2).await.unwrap();
+        assert_eq!(revision().await, before, "nothing new was said");
+
+        first.describe([("owner", "ana")]).await.unwrap();
+        let join = jobs.join("import", 0, 2).about("source", "s3").unwrap();
+        join.await.unwrap();
+        let about = "owner=ana source=s3".to_owned();
+        assert_eq!(said().await, (Some(DAY), about));
+        // Whoever writes notices nothing of it.
+        let state = NewState::new("a", 3).unwrap();
+        assert_eq!(other.set_state(state).await.unwrap().version, 1);
+    }
+}
+
+#[tokio::test]
+async fn who_joins_what_somebody_else_has_created_creates_nothing() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let early = jobs.join_existing("import", 1).await;
+        assert_eq!(code(early), "job_not_found");
+        assert_eq!(world.job("import").await, None);
+
+        let first = jobs.join("import", 0, 4).await.unwrap();
+        first.set_state(at("a", 1)).await.unwrap();
+        let second = jobs.join_existing("import", 1).await.unwrap();
+        assert_eq!((second.partitions(), second.created()), (4, false));
+        assert_eq!(code(jobs.join_existing("import", 4).await), "invalid");
+
+        jobs.mark_deleted("import").await.unwrap();
+        let deleted = world.job("import").await;
+        let late = jobs.join_existing("import", 1).await;
+        assert_eq!(code(late), "job_not_found");
+        assert_eq!(world.job("import").await, deleted);
+        assert_eq!(world.records("plimsoll.states.").await.len(), 1);
         jobs.delete("import").await.unwrap();
-        assert_eq!(code(first.describe([("c", "3")]).await), "job_deleted");
+        assert_eq!(code(jobs.join_existing("import", 1).await), "job_not_found");
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_has_removed_and_opened_nothing() {
+    for world in worlds().await {
+        let jobs = world.process(1).jobs;
+        let manager = jobs.join("import", 0, 4).await.unwrap();
+        manager.set_state(at("a", 1)).await.unwrap();
+        let key = Key::new("plimsoll.jobs.import").unwrap();
+        for (before, now) in [("generation", "closing"), ("closing", "deleted")] {
+            let merge = Merge::new(key.clone()).unset(name(before));
+            let merge = merge.set(fields([(now, "1")]).unwrap());
+            world.store.write(Write::Merge(merge)).await.unwrap();
+            let before = world.job("import").await;
+            assert_eq!(code(jobs.join("import", 9, 4).await), "invalid");
+            assert_eq!(world.job("import").await, before);
+            assert_eq!(world.records("plimsoll.states.").await.len(), 1);
+        }
     }
 }
 

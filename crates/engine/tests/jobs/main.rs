@@ -1,4 +1,5 @@
-//! Partitioned jobs, over the memory store with a clock that tests move, and over SQLite.
+//! Partitioned jobs, over the memory store with a clock that tests move, and over SQLite; or over the server that
+//! PLIMSOLL_TEST_STORE names.
 
 // Whatever goes wrong in here is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -7,6 +8,7 @@ mod answering;
 mod contention;
 mod crashes;
 mod deleting;
+mod describing;
 mod events;
 mod joining;
 mod lost_replies;
@@ -14,5 +16,8 @@ mod order;
 mod reading;
 mod retention;
 mod setting;
+#[path = "../stored/mod.rs"]
+mod stored;
 mod threads;
+mod views;
 mod world;

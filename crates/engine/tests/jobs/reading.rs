@@ -4,6 +4,7 @@ use plimsoll_core::record::fields;
 use plimsoll_core::store::{Merge, Write};
 use plimsoll_core::{Error, Key, Name, Result, StoreExt};
 use plimsoll_engine::jobs::{FINISHED, NewState, Scope, StateEvent, SubscribeOptions};
+use serde_json::json;
 
 use crate::world::{in_memory, spawn, worlds};
 
@@ -23,6 +24,47 @@ async fn a_writer_reads_its_own_writes_also_through_other_handles_of_its_process
             let read = monitor.get_state(&Scope::all()).await?;
             assert_eq!((read.status, read.version), (status, status as u64));
             assert!(read.timestamp.is_some());
+        }
+    }
+    Ok(())
+}
+
+/// What a writer has not been told yet it knows from what it wrote.
+#[tokio::test]
+async fn a_writer_reads_of_its_own_writes_what_others_read() -> Result<()> {
+    let payloads = [
+        Some(
+            json!({"a": 0.1, "b": [1e300, -0.0, 18_446_744_073_709_551_615_u64, null], "ü": {"": "\u{0}\n"}}),
+        ),
+        None,
+        Some(json!({})),
+        Some(json!({"z": 1, "a": 2})),
+    ];
+    for world in worlds().await {
+        let (one, other) = (world.process(1), world.process(2));
+        let manager = one.jobs.join("import", 0, 1).await?;
+        let monitor = other.jobs.monitor("import").await?;
+        // From now on somebody reads the job here, and is told of what is written.
+        manager.get_state(&ingest()).await?;
+        for (n, payload) in payloads.iter().enumerate() {
+            let state = NewState::new("ingest", n as i32 - 2)?.message(format!("{n} äöü \"\n"));
+            let state = state
+                .event_id(format!("event-{n}"))?
+                .schema_version(7 + n as u32);
+            let state = match payload {
+                Some(payload) => state.payload(payload)?,
+                None => state,
+            };
+            manager.set_state(state).await?;
+            let own = manager.get_state(&ingest()).await?;
+            assert_eq!(
+                (own.version, own.schema_version),
+                (n as u64 + 1, 7 + n as u32)
+            );
+            monitor.refresh().await?;
+            assert_eq!(monitor.get_state(&ingest()).await?, own);
+            manager.refresh().await?;
+            assert_eq!(manager.get_state(&ingest()).await?, own);
         }
     }
     Ok(())

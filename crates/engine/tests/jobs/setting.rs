@@ -1,10 +1,11 @@
 //! What the setters write, and what they refuse.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_core::Limits;
 use plimsoll_core::decorate::Method;
-use plimsoll_engine::jobs::{Coded, FINISHED, NewState};
+use plimsoll_engine::jobs::{Coded, FINISHED, NewState, Scope};
 use serde_json::json;
 
 use crate::world::{at, code, in_memory, in_memory_with, message, number, of, text, worlds};
@@ -169,6 +170,45 @@ async fn message_and_payload_have_limits_that_can_be_used_up() {
     }
     let tag = "x".repeat(128);
     assert!(manager.set_state(NewState::of(&tag).unwrap()).await.is_ok());
+}
+
+/// What is too deep to be read again would make the state, and all that is asked of its tag, unreadable.
+#[tokio::test]
+async fn a_payload_that_could_not_be_read_again_is_refused() {
+    for world in worlds().await {
+        let manager = world.process(1).jobs.join("import", 0, 1).await.unwrap();
+        let nested = |levels: usize| {
+            let inside = (2..levels).fold(json!([]), |inner, _| json!([inner]));
+            at("ingest", 1).payload(json!({"a": inside})).unwrap()
+        };
+        let deep = manager.set_state(nested(128)).await;
+        assert_eq!(
+            message(deep),
+            "invalid input: payload: expected lists and objects that are at most 127 deep in each other"
+        );
+        assert!(world.state("import", 0, "ingest").await.is_none());
+        let deepest = nested(127);
+        manager.set_state(deepest.clone()).await.unwrap();
+        // Whoever has not written it, and has to read it.
+        let other = world.process(2).jobs.monitor("import").await.unwrap();
+        let read = other.get_state(&Scope::all()).await.unwrap();
+        assert_eq!(read.payload, deepest.payload);
+        let written = manager.set_state(at("ingest", 2)).await.unwrap();
+        assert_eq!(written.version, 2);
+    }
+}
+
+/// JSON has none: it would be read as nothing.
+#[test]
+fn a_number_that_is_not_finite_is_no_payload() {
+    for number in [f64::NAN, f64::INFINITY] {
+        let samples = BTreeMap::from([("samples", vec![1.0, number])]);
+        let refused = at("ingest", 1).payload(samples).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "payload: expected a value that JSON can hold: a number must be finite"
+        );
+    }
 }
 
 /// Whoever waits for a partition must hear that it has failed, however much it has to say about that.

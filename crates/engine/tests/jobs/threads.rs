@@ -6,18 +6,21 @@ use std::sync::Arc;
 use plimsoll_core::{Memory, Name, Namespace, Result, Store};
 use plimsoll_engine::Engine;
 use plimsoll_engine::jobs::{
-    FINISHED, Manager, NewState, Scope, StateEvent, SubscribeOptions, Subscription,
+    FINISHED, Manager, Monitor, NewState, Scope, StateEvent, SubscribeOptions, Subscription,
 };
-use plimsoll_store_sqlite::{Config, Sqlite};
+use tokio::sync::Semaphore;
 
+use crate::stored::Stored;
 use crate::world::spawn;
 
 const JOB: &str = "import";
 const PARTITIONS: u32 = 4;
 const WRITES: i32 = 60;
+/// Those who subscribe in the middle of the work.
+const LATE: u32 = 4;
 
-/// Writes states of two tags, several at once, and then that it is done.
-async fn work(manager: Manager) -> Result<()> {
+/// Writes states of two tags, several at once, and, when everybody has subscribed, that it is done.
+async fn work(manager: Manager, subscribed: Arc<Semaphore>) -> Result<()> {
     for round in 1..=WRITES / 4 {
         let states = (0..4).map(|n| {
             let tag = if n % 2 == 0 { "even" } else { "odd" };
@@ -29,19 +32,36 @@ async fn work(manager: Manager) -> Result<()> {
         let own = Scope::all().partition(manager.partition()).tag("odd")?;
         assert_eq!(manager.get_state(&own).await?.status, round * 4 + 3);
     }
+    drop(subscribed.acquire_many(LATE).await);
     manager.set_finished(NewState::of("done")?).await?;
     manager.close().await;
     Ok(())
 }
 
-/// Takes everything until the job is deleted. Answers the last version that it was told of each state.
-async fn take(mut events: Subscription, slow: bool) -> BTreeMap<(u32, Option<Name>), u64> {
+/// The last version that somebody was told of each state.
+type Versions = BTreeMap<(u32, Option<Name>), u64>;
+
+/// Subscribes when all have done a part of the work, and takes everything.
+async fn come_late(monitor: Monitor, subscribed: Arc<Semaphore>) -> Result<Versions> {
+    monitor.barrier("even", WRITES / 4)?.await?;
+    let options = SubscribeOptions::default();
+    let events = monitor.subscribe(Scope::all(), options).await?;
+    subscribed.add_permits(1);
+    let (versions, replayed) = take(events, false).await;
+    assert_eq!(replayed, 2 * PARTITIONS, "both tags of each");
+    Ok(versions)
+}
+
+/// Takes everything until the job is deleted, and counts what was replayed.
+async fn take(mut events: Subscription, slow: bool) -> (Versions, u32) {
     let mut versions = BTreeMap::new();
+    let mut replayed = 0;
     let mut live = false;
     loop {
         match events.next().await {
             Some(Ok(StateEvent::State(state))) => {
                 assert_eq!(state.is_replay(), !live);
+                replayed += u32::from(!live);
                 let key = (state.partition, state.tag.clone());
                 let before = versions.insert(key.clone(), state.version);
                 if live {
@@ -60,7 +80,7 @@ async fn take(mut events: Subscription, slow: bool) -> BTreeMap<(u32, Option<Nam
             Some(Err(error)) => {
                 assert_eq!(error.code(), "job_deleted");
                 assert!(live);
-                return versions;
+                return (versions, replayed);
             }
             None => panic!("it ends with an error"),
         }
@@ -92,12 +112,19 @@ async fn live(processes: &[Engine], life: u64, subscribers: usize) -> Result<()>
         let events = monitor.subscribe(scope.clone(), options).await?;
         takers.push((scope, spawn(take(events, n % 2 == 1))));
     }
-    let mut workers = vec![spawn(work(first))];
+    let subscribed = Arc::new(Semaphore::new(0));
+    let mut workers = vec![spawn(work(first, subscribed.clone()))];
     for partition in 1..PARTITIONS {
         let jobs = jobs[partition as usize % jobs.len()].clone();
+        let subscribed = subscribed.clone();
         workers.push(spawn(async move {
-            work(jobs.join(JOB, partition, PARTITIONS).await?).await
+            work(jobs.join(JOB, partition, PARTITIONS).await?, subscribed).await
         }));
+    }
+    let mut late = Vec::new();
+    for n in 0..LATE as usize {
+        let monitor = jobs[n % jobs.len()].monitor(JOB).await?;
+        late.push(spawn(come_late(monitor, subscribed.clone())));
     }
     let monitor = jobs[1].monitor(JOB).await?;
     assert!(monitor.barrier("done", FINISHED)?.await?.is_finished());
@@ -111,11 +138,18 @@ async fn live(processes: &[Engine], life: u64, subscribers: usize) -> Result<()>
     let highest = states.iter().map(|state| state.version).max().unwrap();
     assert_eq!(highest, life * (WRITES as u64) / 2, "versions go on");
     assert!(jobs[2].delete(JOB).await?);
+    let expected = |scope: &Scope| {
+        let covered = states.iter().filter(|state| scope.covers(state));
+        covered
+            .map(|state| ((state.partition, state.tag.clone()), state.version))
+            .collect::<Versions>()
+    };
     for (scope, taker) in takers {
-        let told = taker.await.unwrap();
-        let expected = states.iter().filter(|state| scope.covers(state));
-        let expected = expected.map(|state| ((state.partition, state.tag.clone()), state.version));
-        assert_eq!(told, expected.collect(), "{scope:?}");
+        let (told, replayed) = taker.await.unwrap();
+        assert_eq!((told, replayed), (expected(&scope), 0), "{scope:?}");
+    }
+    for taker in late {
+        assert_eq!(taker.await.unwrap()?, expected(&Scope::all()));
     }
     Ok(())
 }
@@ -144,12 +178,11 @@ async fn nor_where_many_are_woken_in_turns() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nor_between_processes_that_share_a_file() -> Result<()> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+async fn nor_between_processes_that_share_a_file_or_a_server() -> Result<()> {
+    let place = Stored::new();
+    let mut stores = Vec::new();
     for _ in 0..3 {
-        let sqlite = Sqlite::open(Config::new(folder.path().join("jobs.db")))?;
-        stores.push(Arc::new(sqlite.namespace(Namespace::new("test")?).await?));
+        stores.push(place.open_with(None).await);
     }
     lives(stores, 8).await
 }

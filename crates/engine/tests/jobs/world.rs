@@ -14,10 +14,10 @@ use plimsoll_core::{Ids, Key, Limits, Memory, Name, Namespace, Prefix, Result, S
 use plimsoll_engine::jobs::{Manager, NewState};
 use plimsoll_engine::tasks::Retries;
 use plimsoll_engine::{Engine, Jobs, Sweeper};
-use plimsoll_store_sqlite::{Config, Sqlite};
-use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+
+use crate::stored::{Stored, UnderWay};
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
@@ -25,7 +25,8 @@ pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) store: Arc<dyn Store>,
-    _folder: Option<TempDir>,
+    under_way: UnderWay,
+    _place: Option<Stored>,
 }
 
 /// An engine of its own on that namespace, as another process has it.
@@ -47,33 +48,35 @@ pub(crate) fn in_memory_with(limits: Limits) -> World {
     World {
         clock,
         store: Arc::new(memory.open(Namespace::new("test").unwrap())),
-        _folder: None,
+        under_way: UnderWay::default(),
+        _place: None,
     }
 }
 
-/// One on each store.
-pub(crate) async fn worlds() -> [World; 2] {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = ManualClock::new();
-    let config = Config {
-        clock: Arc::new(clock.clone()),
-        ..Config::new(folder.path().join("plimsoll.db"))
-    };
-    let sqlite = Sqlite::open(config).unwrap();
-    let store = sqlite.namespace(Namespace::new("test").unwrap()).await;
-    let sqlite = World {
+/// One on each store; if a server is named, on that alone.
+pub(crate) async fn worlds() -> Vec<World> {
+    let (clock, place) = (ManualClock::new(), Stored::new());
+    let stored = World {
+        store: place.open(&clock).await,
         clock,
-        store: Arc::new(store.unwrap()),
-        _folder: Some(folder),
+        under_way: UnderWay::default(),
+        _place: Some(place.clone()),
     };
-    [in_memory(), sqlite]
+    match place {
+        Stored::File(_) => vec![in_memory(), stored],
+        Stored::Server(..) => vec![stored],
+    }
 }
 
 impl World {
     /// Another process. It repeats calls without a pause, so that no time passes.
     pub(crate) fn process(&self, seed: u64) -> Process {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let (plan, spy) = (FaultPlan::none(), Spy::default());
+        let spy = Spy {
+            under_way: self.under_way.clone(),
+            ..Spy::default()
+        };
+        let plan = FaultPlan::none();
         let faults = Faults::new(plan.clone(), clock.clone());
         let faulty = Decorated::new(self.store.clone(), faults);
         let store = Arc::new(Decorated::new(Arc::new(faulty), spy.clone()));
@@ -128,14 +131,20 @@ impl World {
         }
     }
 
-    /// Lets everything run that can run without time passing.
+    /// Lets everything run that can run without time passing, and waits for what processes have asked the store.
     pub(crate) async fn settle(&self) {
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
+        loop {
+            let begun = self.under_way.begun();
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            if self.under_way.is_none() && self.under_way.begun() == begun {
+                return;
+            }
         }
     }
 
-    /// Lets time pass whenever nothing else happens, until this is done.
+    /// Lets time pass whenever nothing else happens and the store has answered, until this is done.
     pub(crate) async fn time<T>(&self, doing: impl Future<Output = T>) -> T {
         tokio::pin!(doing);
         loop {
@@ -146,7 +155,9 @@ impl World {
                     () = tokio::task::yield_now() => {}
                 }
             }
-            if let Some(next) = self.clock.next_sleep() {
+            if self.under_way.is_none()
+                && let Some(next) = self.clock.next_sleep()
+            {
                 self.clock.advance(next);
             }
         }
@@ -212,6 +223,7 @@ pub(crate) struct Spy {
     calls: Arc<Mutex<BTreeMap<Method, u64>>>,
     commits: Arc<Mutex<Vec<usize>>>,
     gate: Arc<Mutex<Option<Gate>>>,
+    under_way: UnderWay,
 }
 
 impl Spy {
@@ -250,6 +262,7 @@ impl Around for Spy {
             // Closed when calls may go.
             gate.acquire().await.map(drop).ok();
         }
+        let _under_way = self.under_way.begin();
         call().await
     }
 

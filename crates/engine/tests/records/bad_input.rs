@@ -1,5 +1,6 @@
 //! Bad input: an error that names the field and the limit, and nothing is written.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -38,6 +39,18 @@ async fn bad_input_names_field_and_limit_and_writes_nothing(w: World) -> Result<
         (
             said(r.get_many((0..1_001).map(|n| n.to_string())).await),
             "keys: 1001 given, at most 1000 are allowed",
+        ),
+        (
+            said(r.set_field("plimsoll.jobs.a", "partitions", 2).await),
+            "key: plimsoll.jobs.a: what begins with plimsoll. belongs to the engine",
+        ),
+        (
+            said(r.delete("plimsoll.locks.a").await),
+            "key: plimsoll.locks.a: what begins with plimsoll. belongs to the engine",
+        ),
+        (
+            said(r.declare_index("plimsoll.jobs.", "partitions").await),
+            "prefix: plimsoll.jobs.: what begins with plimsoll. belongs to the engine",
         ),
         (said(r.get_field("a", &long_name).await), name),
         (said(r.put(&long_key, [("x", "1")], None).await), key),
@@ -125,12 +138,27 @@ async fn bad_input_names_field_and_limit_and_writes_nothing(w: World) -> Result<
         assert_eq!(said, expected);
     }
     assert_eq!(w.others.scan("").page(None).await?.rows, []);
+    assert_eq!(w.others.indexes().await?, []);
     Ok(())
 }
 
-#[derive(Debug, Serialize, serde::Deserialize)]
+#[derive(Debug, Default, Serialize, serde::Deserialize)]
 struct Reading {
     celsius: f64,
+    samples: Vec<f32>,
+    mean: (u8, Option<f64>),
+    shape: Shape,
+    by_day: BTreeMap<u8, f64>,
+}
+
+#[derive(Debug, Default, Serialize, serde::Deserialize)]
+enum Shape {
+    #[default]
+    Point,
+    Circle(f64),
+    Box {
+        sides: [f32; 2],
+    },
 }
 
 #[tokio::test]
@@ -143,12 +171,74 @@ async fn what_cannot_be_a_record_is_refused() -> Result<()> {
         said(w.records.typed().put("a", &list, None).await),
         no_record
     );
-    let reading = Reading { celsius: f64::NAN };
+    let reading = Reading {
+        celsius: f64::NAN,
+        ..Reading::default()
+    };
     assert_eq!(
         said(w.records.typed().put("a", &reading, None).await),
         "fields.celsius: expected a value that can be stored: a number that is finite"
     );
     let fields = Fields::new();
     assert!(w.records.typed().put("a", &fields, None).await.is_ok());
+    Ok(())
+}
+
+/// JSON has no other numbers than finite ones, wherever they are.
+#[tokio::test]
+async fn what_json_has_no_number_for_is_refused_and_named() -> Result<()> {
+    let w = World::memory();
+    let readings = w.records.typed::<Reading>();
+    let plain = Reading::default;
+    let circle = |radius| Shape::Circle(radius);
+    let sides = |sides| Shape::Box { sides };
+    let infinite = f32::NEG_INFINITY;
+    for (field, reading) in [
+        (
+            "samples",
+            Reading {
+                samples: vec![1.0, f32::NAN],
+                ..plain()
+            },
+        ),
+        (
+            "mean",
+            Reading {
+                mean: (1, Some(f64::NAN)),
+                ..plain()
+            },
+        ),
+        (
+            "shape",
+            Reading {
+                shape: circle(f64::INFINITY),
+                ..plain()
+            },
+        ),
+        (
+            "shape",
+            Reading {
+                shape: sides([infinite, 0.0]),
+                ..plain()
+            },
+        ),
+        (
+            "by_day",
+            Reading {
+                by_day: [(1, f64::NAN)].into(),
+                ..plain()
+            },
+        ),
+    ] {
+        let expected = format!(
+            "fields.{field}: expected a value that can be stored: a value that JSON can hold: \
+             a number must be finite"
+        );
+        assert_eq!(said(readings.put("a", &reading, None).await), expected);
+        let mut reading = Some(reading);
+        let updated = readings.update("a", |_| reading.take());
+        assert_eq!(said(updated.await), expected);
+    }
+    assert_eq!(w.others.get("a").await?, None);
     Ok(())
 }

@@ -90,10 +90,10 @@ macro_rules! crowded {
                 super::$test(crate::world::World::memory()).await
             })+
         }
-        mod sqlite {
+        mod stored {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() -> plimsoll_core::Result<()> {
-                super::$test(crate::world::World::sqlite().await).await
+                super::$test(crate::world::World::stored().await).await
             })+
         }
     };

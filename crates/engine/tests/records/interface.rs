@@ -5,6 +5,7 @@ use plimsoll_core::decorate::Method;
 use plimsoll_core::record::{Fields, Value, fields};
 use plimsoll_core::store::Merge;
 use plimsoll_core::{Key, Name, Result};
+use plimsoll_engine::records::Swap;
 
 use crate::world::{MINUTE, World, code, on_each_store};
 
@@ -93,6 +94,15 @@ async fn fields_are_set_and_unset_alone(w: World) -> Result<()> {
     // Neither has to be there before.
     w.records.set_field("b", "x", 7).await?;
     assert_eq!(w.text("b", "x").await?.unwrap(), "7");
+    let nothing: [(&str, &str); 0] = [];
+    w.records.set_fields("c", nothing, &["x"]).await?;
+    assert!(w.records.get("c").await?.unwrap().fields.is_empty());
+    let only = |key: &str| Swap::new(key).unset("x");
+    assert!(w.records.swap(only("d")).await?.is_done());
+    assert!(w.records.get("d").await?.unwrap().fields.is_empty());
+    let refused = w.records.swap(only("e").when_present()).await?;
+    assert!(!refused.is_done());
+    assert_eq!(w.records.get("e").await?, None);
     Ok(())
 }
 

@@ -15,6 +15,8 @@ on_each_store!(
     max_results_end_the_stream_and_the_reading,
     a_scan_across_expiry_shows_no_expired_record,
     a_record_that_stays_is_found_once_while_others_come_and_go,
+    a_range_is_read_page_by_page_in_its_order,
+    max_results_end_a_range_as_well,
 );
 
 fn keys(records: &[Record]) -> Vec<&str> {
@@ -153,6 +155,54 @@ async fn a_record_that_stays_is_found_once_while_others_come_and_go(w: World) ->
         "r.0", "r.1", "r.2", "r.3", "r.4", "r.55", "r.6", "r.7", "r.8", "r.9",
     ];
     assert_eq!(keys(&all), expected);
+    Ok(())
+}
+
+/// In the index, the first is the last, each value is there twice, and one has none.
+async fn eleven_backwards(w: &World) -> Result<()> {
+    w.records.declare_index("r.", "n").await?;
+    for n in 0..10 {
+        w.others
+            .put(format!("r.{n}"), [("n", -n / 2)], None)
+            .await?;
+    }
+    w.others.put("r.x", [("other", 1)], None).await?;
+    Ok(())
+}
+
+const BACKWARDS: [&str; 10] = [
+    "r.8", "r.9", "r.6", "r.7", "r.4", "r.5", "r.2", "r.3", "r.0", "r.1",
+];
+
+async fn a_range_is_read_page_by_page_in_its_order(w: World) -> Result<()> {
+    eleven_backwards(&w).await?;
+    let mut stream = w.records.scan("r.").range("n", ..).page_size(3).stream();
+    assert_eq!(w.spy.calls(Method::Scan), 0);
+    for (n, expected) in BACKWARDS.into_iter().enumerate() {
+        let record = stream.try_next().await?.unwrap();
+        assert_eq!(record.key.as_str(), expected);
+        let pages = n as u64 / 3 + 1;
+        assert_eq!(w.spy.calls(Method::Scan), pages, "after {n}");
+    }
+    assert_eq!(stream.try_next().await?, None);
+    // The ends of a range within pages, and conditions that leave gaps in them.
+    let range = || w.records.scan("r.").page_size(3).range("n", -3..=-1);
+    assert_eq!(keys(&found(range()).await?), BACKWARDS[2..8]);
+    let some = range().ne("n", -2);
+    assert_eq!(keys(&found(some).await?), ["r.6", "r.7", "r.2", "r.3"]);
+    Ok(())
+}
+
+async fn max_results_end_a_range_as_well(w: World) -> Result<()> {
+    eleven_backwards(&w).await?;
+    for (max, pages) in [(1, 1), (3, 1), (4, 2), (6, 2), (9, 3), (10, 4), (99, 4)] {
+        let before = w.spy.calls(Method::Scan);
+        let scan = w.records.scan("r.").range("n", ..).page_size(3);
+        let found = found(scan.max_results(max)).await?;
+        assert_eq!(keys(&found), BACKWARDS[..10.min(max as usize)]);
+        let read = w.spy.calls(Method::Scan) - before;
+        assert_eq!(read, pages, "at most {max}");
+    }
     Ok(())
 }
 

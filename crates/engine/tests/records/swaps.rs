@@ -1,9 +1,11 @@
 //! Every expectation and every write of a swap, and commits over several records, on each store.
 
+use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::ids::CommitId;
 use plimsoll_core::record::fields;
-use plimsoll_core::store::{Guard, Merge};
-use plimsoll_core::{Key, Name, Result};
+use plimsoll_core::store::{Guard, Merge, Tasks};
+use plimsoll_core::task::{KeyLifetime, NewTask, OnConflict};
+use plimsoll_core::{Error, IdempotencyKey, Key, Name, Result};
 use plimsoll_engine::records::{Swap, Swapped};
 
 use crate::world::{MINUTE, World, code, on_each_store};
@@ -18,7 +20,53 @@ on_each_store!(
     a_swap_may_only_look,
     a_commit_over_records_is_all_or_nothing,
     a_commit_with_an_id_can_be_asked_for_again,
+    a_task_is_submitted_with_the_rest_or_not_at_all,
+    a_task_under_a_taken_key_goes_by_its_conflict_policy,
 );
+
+/// Each as it is stored, if it is.
+async fn tasks(w: &World, tasks: [&NewTask; 3]) -> Result<[bool; 3]> {
+    let ids = tasks.map(|task| task.id).to_vec();
+    let found = w.bare.tasks(Tasks { ids }).await?;
+    Ok(std::array::from_fn(|n| found[n].is_some()))
+}
+
+async fn a_task_is_submitted_with_the_rest_or_not_at_all(w: World) -> Result<()> {
+    let task = || w.tasks.task("q", "k", "x");
+    let [lost, refused, alone] = [task()?, task()?, task()?];
+    // It is submitted once, although the answer is lost.
+    w.plan.next(Method::Commit, Fault::ErrorAfter);
+    let swap = Swap::new("a").when_absent().set("x", 1);
+    let done = w.records.swap(swap.submit(lost.clone())).await?;
+    let record = w.others.get("a").await?.unwrap();
+    assert_eq!(done, Swapped::Done(Some(record.revision)));
+    let swap = Swap::new("a").when_absent().submit(refused.clone());
+    assert!(!w.records.swap(swap.set("x", 2)).await?.is_done());
+    let only = w.records.swap(Swap::new("a").submit(alone.clone())).await?;
+    assert_eq!(only, Swapped::Done(None));
+    let there = tasks(&w, [&lost, &refused, &alone]).await?;
+    assert_eq!(there, [true, false, true]);
+    assert_eq!(w.others.get("a").await?.unwrap(), record);
+    Ok(())
+}
+
+async fn a_task_under_a_taken_key_goes_by_its_conflict_policy(w: World) -> Result<()> {
+    let key: IdempotencyKey = "once".try_into()?;
+    let first = w.tasks.task("q", "k", "x")?.key(key.clone());
+    w.tasks.submit(first.clone()).await?;
+    let under = |conflict| {
+        let task = w.tasks.task("q", "k", "x")?;
+        Ok::<_, Error>(task.key_with(key.clone(), KeyLifetime::WhileActive, conflict))
+    };
+    let (attached, rejected) = (under(OnConflict::Attach)?, under(OnConflict::Reject)?);
+    let swap = |task: &NewTask| Swap::new("a").add("n", 1).submit(task.clone());
+    assert!(w.records.swap(swap(&attached)).await?.is_done());
+    assert_eq!(code(w.records.swap(swap(&rejected)).await), "key_taken");
+    let there = tasks(&w, [&first, &attached, &rejected]).await?;
+    assert_eq!(there, [true, false, false]);
+    assert_eq!(w.text("a", "n").await?.unwrap(), "1");
+    Ok(())
+}
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()

@@ -279,6 +279,46 @@ async fn an_update_writes_what_differs_and_keeps_the_rest() -> Result<()> {
     Ok(())
 }
 
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Renamed {
+    #[serde(alias = "worker")]
+    owner: Option<String>,
+    // This one comes before its field in a record, that one after it.
+    #[serde(alias = "count", alias = "zahl")]
+    number: u32,
+    /// Others write it.
+    #[serde(skip_serializing)]
+    secret: String,
+}
+
+/// What fields were called before goes, with its value; what is read and not written stays, as what the type does not know.
+#[tokio::test]
+async fn an_update_writes_a_field_by_its_name_alone() -> Result<()> {
+    let w = World::memory();
+    let jobs = w.records.typed::<Renamed>();
+    let beside = [("note", "of somebody else"), ("secret", "x")];
+    let released = |job: Option<Renamed>| job.map(|job| Renamed { owner: None, ..job });
+    for before in ["count", "zahl"] {
+        let old = fields([("worker", "w1"), (before, "7")])?;
+        let old: Fields = old.into_iter().chain(fields(beside)?).collect();
+        w.records.put("a", old.clone(), None).await?;
+        let updated = jobs.update("a", |job| job).await?;
+        let new = fields([("owner", "w1"), ("number", "7")])?;
+        let new: Fields = new.into_iter().chain(fields(beside)?).collect();
+        assert_eq!(w.records.get("a").await?.unwrap().fields, new);
+        assert_eq!(jobs.get("a").await?, updated);
+        let commits = w.spy.calls(Method::Commit);
+        assert_eq!(jobs.update("a", |job| job).await?, updated);
+        assert_eq!(w.spy.calls(Method::Commit), commits, "nothing differs");
+
+        w.records.put("a", old, None).await?;
+        jobs.update("a", released).await?;
+        assert_eq!(jobs.get("a").await?.unwrap().owner, None);
+        assert_eq!(w.text("a", "worker").await?, None);
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_update_that_others_overtake_sees_what_they_wrote() -> Result<()> {
     let w = World::memory();

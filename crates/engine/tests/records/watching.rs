@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures::StreamExt;
 use plimsoll_core::change::Removal;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::store::Compact;
@@ -11,14 +12,18 @@ use plimsoll_core::{Error, Ids, Result, StoreExt};
 use plimsoll_engine::history::Place;
 use plimsoll_engine::records::{Swap, Watch, WatchEvent};
 
-use crate::world::{MINUTE, World, on_each_store};
+use crate::world::{MINUTE, World, code, on_each_store};
 
 on_each_store!(
     what_is_there_comes_first_then_what_changes,
     deletion_and_expiry_are_told_apart,
     one_key_is_watched_alone,
     a_watch_goes_on_from_every_cursor,
+    a_watch_of_one_key_goes_on_from_every_cursor,
+    a_watch_is_a_stream_that_ends_after_an_error,
     who_comes_back_too_late_is_told_everything_again,
+    who_has_heard_nothing_for_long_has_missed_nothing,
+    a_watch_goes_on_from_where_it_is_at_any_time,
     only_changes_if_nothing_else_is_asked_for,
     faults_are_not_seen_by_those_who_watch,
     what_is_written_during_the_snapshot_is_told_once,
@@ -119,6 +124,54 @@ async fn a_watch_goes_on_from_every_cursor(w: World) -> Result<()> {
     Ok(())
 }
 
+/// Its neighbours are written in the same commits, before it and behind it, and have its key for a prefix.
+async fn a_watch_of_one_key_goes_on_from_every_cursor(w: World) -> Result<()> {
+    w.records.set_field("a.1", "n", 0).await?;
+    let mut watch = w.records.watch_key("a.1")?;
+    assert_eq!(told(&mut watch, 1).await?, ["a.1:0"]);
+    let mut seen = vec![watch.next().await?];
+    for n in 1..5 {
+        let set = |key| Swap::new(key).set("n", n);
+        let all = ["a.10", "a.1", "a.11", "b.1"].map(set);
+        w.records.commit(all).await?;
+        w.records.set_field("a.10", "n", -n).await?;
+        seen.push(watch.next().await?);
+    }
+    let both = ["a.10", "a.1"].map(|key| Swap::new(key).delete());
+    w.records.commit(both).await?;
+    seen.push(watch.next().await?);
+    let all: Vec<_> = seen.iter().map(short).collect();
+    assert_eq!(all, ["|", "a.1=1", "a.1=2", "a.1=3", "a.1=4", "-a.1"]);
+    w.records.set_field("a.11", "n", 9).await?;
+    w.records.set_field("a.1", "n", 9).await?;
+    seen.push(watch.next().await?);
+    for (at, event) in seen.iter().enumerate() {
+        let rest: Vec<_> = seen[at + 1..].iter().map(short).collect();
+        let cursor = cursor(event).unwrap().to_string().parse()?;
+        let mut again = w.records.watch_key("a.1")?.after(cursor);
+        assert_eq!(told(&mut again, rest.len()).await?, rest);
+    }
+    Ok(())
+}
+
+async fn a_watch_is_a_stream_that_ends_after_an_error(w: World) -> Result<()> {
+    w.records.set_field("a.1", "n", 0).await?;
+    let mut stream = Box::pin(w.records.watch("a.")?.into_stream());
+    w.others.set_field("b.1", "n", 0).await?;
+    for expected in ["a.1:0", "|"] {
+        assert_eq!(short(&stream.next().await.unwrap()?), expected);
+    }
+    w.others.set_field("a.1", "n", 1).await?;
+    w.others.delete("a.1").await?;
+    for expected in ["a.1=1", "-a.1"] {
+        assert_eq!(short(&stream.next().await.unwrap()?), expected);
+    }
+    w.records.close().await?;
+    assert_eq!(code(w.drive(stream.next()).await.unwrap()), "closed");
+    assert!(stream.next().await.is_none());
+    Ok(())
+}
+
 async fn who_comes_back_too_late_is_told_everything_again(w: World) -> Result<()> {
     w.records.set_field("a.1", "n", 1).await?;
     let mut watch = w.records.watch("a.")?;
@@ -138,6 +191,82 @@ async fn who_comes_back_too_late_is_told_everything_again(w: World) -> Result<()
     assert_eq!(told(&mut again, 4).await?, ["!", "a.1:1", "a.2:2", "|"]);
     w.records.set_field("a.1", "n", 3).await?;
     assert_eq!(told(&mut again, 1).await?, ["a.1=3"]);
+    Ok(())
+}
+
+async fn who_has_heard_nothing_for_long_has_missed_nothing(w: World) -> Result<()> {
+    w.records.set_field("a.1", "n", 1).await?;
+    let mut watch = w.records.watch("a.")?;
+    assert_eq!(watch.cursor(), None);
+    assert_eq!(told(&mut watch, 1).await?, ["a.1:1"]);
+    assert_eq!(watch.cursor(), None, "not everything was told");
+    let begun = cursor(&watch.next().await?).unwrap();
+    assert_eq!(watch.cursor(), Some(begun));
+    let mut all = w.others.watch("b.")?;
+    assert_eq!(told(&mut all, 1).await?, ["|"]);
+    let mut kept = begun;
+    for asks in [true, false] {
+        w.others.set_field("b.1", "n", 1).await?;
+        w.others.set_field("b.1", "n", 2).await?;
+        assert_eq!(told(&mut all, 1).await?, ["b.1=1"]);
+        let end = cursor(&all.next().await?).unwrap();
+        let moves = async {
+            // A call that is dropped too early gets nowhere, so each lasts longer than the one before.
+            for turns in 1.. {
+                let mut next = Box::pin(watch.next());
+                for _ in 0..turns {
+                    // Once it follows what is told in this process, nobody has to ask again.
+                    assert!(!asks || futures::poll!(&mut next).is_pending());
+                    tokio::task::yield_now().await;
+                }
+                drop(next);
+                if watch.cursor() >= Some(end) {
+                    break;
+                }
+            }
+        };
+        w.drive(moves).await;
+        kept = watch.cursor().unwrap().to_string().parse()?;
+    }
+    drop((watch, all));
+    w.clock.advance(MINUTE);
+    let compact = Compact {
+        history: Some(Duration::ZERO),
+        limit: 1_000,
+        ..Compact::default()
+    };
+    assert!(w.bare.compact(compact).await?.entries > 0);
+    w.records.set_field("a.1", "n", 2).await?;
+    let mut again = w.records.watch("a.")?.after(begun);
+    assert_eq!(told(&mut again, 1).await?, ["!"]);
+    assert_eq!(again.cursor(), None);
+    let mut again = w.records.watch("a.")?.after(kept);
+    assert_eq!(told(&mut again, 1).await?, ["a.1=2"]);
+    Ok(())
+}
+
+/// Also where several changes of a commit were read and one of them was told.
+async fn a_watch_goes_on_from_where_it_is_at_any_time(w: World) -> Result<()> {
+    let mut watch = w.records.watch("a.")?;
+    assert_eq!(told(&mut watch, 1).await?, ["|"]);
+    let mut places = vec![watch.cursor().unwrap()];
+    let mut seen = Vec::new();
+    for n in 0..3 {
+        let all = ["a.1", "b.1", "a.2", "a.3"].map(|key| Swap::new(key).set("n", n));
+        w.records.commit(all).await?;
+        w.others.set_field("b.2", "n", n).await?;
+        for _ in 0..3 {
+            seen.extend(told(&mut watch, 1).await?);
+            places.push(watch.cursor().unwrap());
+        }
+    }
+    assert_eq!(seen[..4], ["a.1=0", "a.2=0", "a.3=0", "a.1=1"]);
+    for (at, place) in places.into_iter().enumerate() {
+        let mut again = w.records.watch("a.")?.after(place.to_string().parse()?);
+        assert_eq!(again.cursor(), Some(place));
+        let rest = told(&mut again, seen.len() - at);
+        assert_eq!(w.drive(rest).await?, seen[at..]);
+    }
     Ok(())
 }
 

@@ -12,8 +12,9 @@ use plimsoll_core::clock::{Clock, ManualClock};
 use plimsoll_core::decorate::{Around, Decorated, FaultPlan, Faults, Method};
 use plimsoll_core::store::{Changes, Receipt, Scan, Start};
 use plimsoll_core::{Error, Ids, Limits, Memory, Namespace, Prefix, Result, Store};
-use plimsoll_engine::{Engine, Records, Retries};
-use plimsoll_store_sqlite::{Config, Sqlite};
+use plimsoll_engine::{Engine, Records, Retries, Tasks};
+
+use crate::stored::{Stored, UnderWay};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
@@ -26,10 +27,10 @@ macro_rules! on_each_store {
                 super::$test(crate::world::World::memory()).await
             })+
         }
-        mod sqlite {
+        mod stored {
             $(#[tokio::test]
             async fn $test() -> plimsoll_core::Result<()> {
-                super::$test(crate::world::World::sqlite().await).await
+                super::$test(crate::world::World::stored().await).await
             })+
         }
     };
@@ -43,12 +44,14 @@ pub(crate) struct World {
     pub(crate) plan: FaultPlan,
     pub(crate) spy: Spy,
     pub(crate) records: Records,
+    /// Of the same engine.
+    pub(crate) tasks: Tasks,
     /// The same namespace without faults, and not counted.
     pub(crate) bare: Arc<dyn Store>,
     pub(crate) others: Records,
     /// How often it was begun again: each time, ids are others.
     life: u64,
-    folder: Option<Arc<tempfile::TempDir>>,
+    place: Option<Stored>,
 }
 
 impl World {
@@ -59,30 +62,21 @@ impl World {
         Self::over(clock, 0, open(), open(), None)
     }
 
-    /// Two processes on one file.
-    pub(crate) async fn sqlite() -> Self {
-        let folder = Arc::new(tempfile::tempdir().unwrap());
-        Self::opened(ManualClock::new(), 0, folder).await
+    /// Two processes on one file, or on one namespace of a server.
+    pub(crate) async fn stored() -> Self {
+        Self::opened(ManualClock::new(), 0, Stored::new()).await
     }
 
-    /// The same file, opened by processes that have just begun.
+    /// The same, opened by processes that have just begun.
     pub(crate) async fn restarted(self) -> Self {
-        let (clock, life, folder) = (self.clock.clone(), self.life, self.folder.clone());
+        let (clock, life, place) = (self.clock.clone(), self.life, self.place.clone());
         drop(self);
-        Self::opened(clock, life + 1, folder.unwrap()).await
+        Self::opened(clock, life + 1, place.unwrap()).await
     }
 
-    async fn opened(clock: ManualClock, life: u64, folder: Arc<tempfile::TempDir>) -> Self {
-        let open = async || {
-            let config = Config {
-                clock: Arc::new(clock.clone()),
-                ..Config::new(folder.path().join("records.db"))
-            };
-            let sqlite = Sqlite::open(config).unwrap();
-            sqlite.namespace(namespace()).await.unwrap()
-        };
-        let (far, bare) = (Arc::new(open().await), Arc::new(open().await));
-        Self::over(clock, life, far, bare, Some(folder))
+    async fn opened(clock: ManualClock, life: u64, place: Stored) -> Self {
+        let (far, bare) = (place.open(&clock).await, place.open(&clock).await);
+        Self::over(clock, life, far, bare, Some(place))
     }
 
     fn over(
@@ -90,7 +84,7 @@ impl World {
         life: u64,
         far: Arc<dyn Store>,
         bare: Arc<dyn Store>,
-        folder: Option<Arc<tempfile::TempDir>>,
+        place: Option<Stored>,
     ) -> Self {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let (plan, spy) = (FaultPlan::none(), Spy::default());
@@ -104,19 +98,24 @@ impl World {
         let client = |store, seed| {
             let ids = Ids::seeded(seed, shared.clone());
             Engine::with(store, shared.clone(), ids)
-                .records()
-                .with_retries(hasty)
         };
+        let (one, other) = (client(store, 2 * life), client(bare.clone(), 2 * life + 1));
         Self {
-            records: client(store, 2 * life),
-            others: client(bare.clone(), 2 * life + 1),
+            records: one.records().with_retries(hasty),
+            tasks: one.tasks(),
+            others: other.records().with_retries(hasty),
             clock,
             plan,
             spy,
             bare,
             life,
-            folder,
+            place,
         }
+    }
+
+    /// Whether others count in the same numbers, so that those of two runs differ.
+    pub(crate) fn shares_numbers(&self) -> bool {
+        matches!(self.place, Some(Stored::Server(..)))
     }
 
     pub(crate) async fn text(&self, key: &str, field: &str) -> Result<Option<String>> {
@@ -124,15 +123,19 @@ impl World {
         Ok(value.map(|value| String::from_utf8(value.to_vec()).unwrap()))
     }
 
-    /// Lets time pass, a millisecond at a time, until the future is done.
+    /// Lets time pass, a millisecond at a time whenever the store has answered, until the future is done.
     pub(crate) async fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = Box::pin(future);
-        for _ in 0..100_000 {
+        let mut passed = 0;
+        while passed < 100_000 {
             if let Poll::Ready(answer) = futures::poll!(&mut future) {
                 return answer;
             }
             tokio::task::yield_now().await;
-            self.clock.advance(Duration::from_millis(1));
+            if self.spy.under_way.is_none() {
+                self.clock.advance(Duration::from_millis(1));
+                passed += 1;
+            }
         }
         panic!("nothing happens any more");
     }
@@ -166,6 +169,7 @@ pub(crate) struct Spy {
     calls: Arc<Mutex<BTreeMap<Method, u64>>>,
     before: Arc<Mutex<Option<(Method, Hook)>>>,
     after: Arc<Mutex<Option<(Method, Hook)>>>,
+    under_way: UnderWay,
 }
 
 impl fmt::Debug for Spy {
@@ -214,6 +218,7 @@ impl Around for Spy {
         F: Future<Output = Result<T>> + Send,
     {
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
+        let _under_way = self.under_way.begin();
         // Others may always come in between.
         tokio::task::yield_now().await;
         run(&self.before, method).await;

@@ -107,6 +107,9 @@ async fn a_completion_and_what_follows_from_it_are_one_commit() -> Result<()> {
     taken.id = next.id;
     let writes = vec![count(), Write::Submit(Box::new(taken))];
     assert_eq!(code(held.complete_with(None, writes).await), "id_taken");
+    let job = Write::Delete(Key::new("plimsoll.jobs.import")?);
+    let refused = held.complete_with(None, vec![count(), job]).await;
+    assert_eq!(code(refused), "invalid");
     assert!(held.still_mine().await?);
     let record = w.bare.record(&key).await?.unwrap();
     assert_eq!(record.field("n").unwrap(), "1");

@@ -100,6 +100,30 @@ async fn a_value_that_json_cannot_hold_is_invalid() {
 }
 
 #[tokio::test]
+async fn a_number_that_is_not_finite_is_invalid() -> Result<()> {
+    let w = World::new();
+    let samples = vec![Some(1.5), Some(f64::NAN)];
+    let expected = "expected a value that JSON can hold: a number must be finite";
+    let error = w.tasks.json("q", "k", &samples).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("invalid input: task.payload: {expected}")
+    );
+    let held = w.hold(w.task("x")).await?;
+    let error = held.complete_json(&samples).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.to_string().contains(expected)),
+        ("invalid", true)
+    );
+    assert_eq!(
+        w.tasks.get(held.task().id()).await?.status,
+        Status::Claimed,
+        "nothing is written"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn each_outcome_of_a_submit_is_told() -> Result<()> {
     let w = World::new();
     let keyed = |payload| w.task(payload).key(key("k"));

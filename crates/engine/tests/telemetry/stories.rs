@@ -6,6 +6,8 @@ use metrics_util::debugging::DebugValue;
 use plimsoll_core::log::Level;
 use plimsoll_core::store::{Selector, TaskFilter};
 use plimsoll_core::task::{Lane, Status};
+use plimsoll_engine::jobs::NewState;
+use plimsoll_engine::records::Swap;
 use plimsoll_engine::telemetry::{Kind, METRICS, Sampler};
 use plimsoll_engine::testing::Kit;
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure, WorkerBuilder};
@@ -241,6 +243,8 @@ fn clients_count_what_they_do_without_a_worker() {
         let keyed = || task().key("once".try_into().unwrap());
         let one = tasks.submit(keyed()).await.unwrap();
         tasks.submit(keyed()).await.unwrap();
+        let swap = Swap::new("record").set("x", 1).submit(task());
+        kit.engine().records().swap(swap).await.unwrap();
         let held = tasks
             .claim(one.id, &tasks.worker("w").unwrap(), secs(30))
             .await;
@@ -251,9 +255,9 @@ fn clients_count_what_they_do_without_a_worker() {
         let bulk = tasks.bulk(pending, TaskFilter::default());
         bulk.cancel(None).await.unwrap();
     });
-    assert_eq!(figures.value("jobs_created_total"), 6.0);
+    assert_eq!(figures.value("jobs_created_total"), 7.0);
     assert_eq!(figures.value("jobs_completed_total{status=completed}"), 1.0);
-    assert_eq!(figures.value("jobs_completed_total{status=cancelled}"), 5.0);
+    assert_eq!(figures.value("jobs_completed_total{status=cancelled}"), 6.0);
     assert_eq!(figures.value("plimsoll_log_lines_total{level=error}"), 1.0);
 }
 
@@ -299,6 +303,25 @@ fn what_is_removed_is_counted() {
         assert_eq!(pass.removed.tasks, 1);
     });
     assert_eq!(figures.value("plimsoll_compacted_total{what=task}"), 1.0);
+    let figures = Figures::of(async |_| {
+        let kit = Kit::new();
+        let jobs = kit.engine().jobs();
+        let manager = jobs.join("import", 0, 1).await.unwrap();
+        for tag in ["a", "b", "c"] {
+            let finished = NewState::of(tag).unwrap();
+            manager.set_finished(finished).await.unwrap();
+        }
+        kit.clock().advance(secs(3_600));
+        let soon = Retention {
+            jobs: Some(secs(60)),
+            ..Retention::forever()
+        };
+        let sweeper = Sweeper::new(kit.engine().clone());
+        let pass = sweeper.retention(soon).pass_all().await;
+        assert_eq!((pass.jobs, pass.states), (1, 3));
+    });
+    assert_eq!(figures.value("plimsoll_compacted_total{what=job}"), 1.0);
+    assert_eq!(figures.value("plimsoll_compacted_total{what=state}"), 3.0);
 }
 
 /// Whatever is recorded is in the table, with its kind and exactly its labels; and whatever of the

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plimsoll_engine::records::Swap;
 use plimsoll_engine::telemetry::Propagation;
 use plimsoll_engine::testing::Kit;
 use plimsoll_engine::worker::{Completion, Context, Failure};
@@ -77,6 +78,8 @@ fn every_way_to_submit_takes_the_current_trace_and_none_replaces_a_given_one() {
             tasks.submit(task("one").on_failure(alert)).await.unwrap();
             tasks.submit_all([task("many")]).await;
             tasks.submit(task("given").trace("mine")).await.unwrap();
+            let swap = Swap::new("record").set("x", 1).submit(task("beside"));
+            engine.records().swap(swap).await.unwrap();
         }
         .instrument(request)
         .await;
@@ -97,6 +100,7 @@ fn every_way_to_submit_takes_the_current_trace_and_none_replaces_a_given_one() {
         assert_eq!(trace("one").as_deref(), Some("request"));
         assert_eq!(trace("many").as_deref(), Some("request"));
         assert_eq!(trace("given").as_deref(), Some("mine"));
+        assert_eq!(trace("beside").as_deref(), Some("request"));
         assert_eq!(trace("outside"), None);
         assert_eq!(trace("inside").as_deref(), Some("process_job"));
         assert_eq!(trace("with").as_deref(), Some("process_job"));

@@ -33,6 +33,37 @@ async fn what_is_stored_is_what_was_said() {
 }
 
 #[tokio::test]
+async fn of_two_who_change_it_at_once_neither_is_lost() {
+    for world in worlds().await {
+        let (one, other) = (world.engine.retention(), world.engine.retention());
+        let jobs = one.update(|before| Retention {
+            jobs: Some(secs(7)),
+            ..before
+        });
+        let logs = other.update(|before| Retention {
+            logs: Some(secs(8)),
+            ..before
+        });
+        let (jobs, logs) = futures::join!(jobs, logs);
+        let stored = one.get().await.unwrap().unwrap();
+        let both = Retention {
+            jobs: Some(secs(7)),
+            logs: Some(secs(8)),
+            ..Retention::default()
+        };
+        assert_eq!(stored, both);
+        assert!([jobs.unwrap(), logs.unwrap()].contains(&both));
+        // What makes no sense changes nothing.
+        let wrong = one.update(|before| Retention {
+            archive: [Status::Claimed].into(),
+            ..before
+        });
+        assert_eq!(wrong.await.unwrap_err().code(), "invalid");
+        assert_eq!(one.get().await.unwrap(), Some(both));
+    }
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_is_refused_by_name() {
     let ages = || Retention::default().tasks;
     let long = 200 * 365 * DAY;

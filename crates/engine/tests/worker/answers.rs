@@ -132,3 +132,17 @@ async fn a_backoff_function_decides_when_and_the_policy_how_often() {
     assert_eq!((task.status, task.failures), (Status::Failed, 4));
     assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
+
+#[tokio::test]
+async fn a_result_that_could_not_be_read_again_fails_for_good() {
+    let bench = Bench::new();
+    let id = bench.submit("divide", "x").await;
+    let divide = async |_: Bytes| Ok::<_, Failure>(Json(vec![1.0 / 0.0]));
+    let worker = bench.worker().handle("divide", divide).build().unwrap();
+    worker.run_until_empty().await.unwrap();
+    let task = bench.get(id).await;
+    assert_eq!((task.status, &task.result), (Status::Failed, &None));
+    let message = &task.errors.last().unwrap().message;
+    let expected = "the result is not a value that JSON can hold: a number must be finite";
+    assert_eq!(message, expected);
+}

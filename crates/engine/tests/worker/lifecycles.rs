@@ -5,6 +5,7 @@ use plimsoll_core::log::Level;
 use plimsoll_core::store::Logs;
 use plimsoll_core::task::{FailureKind, Status};
 use plimsoll_core::{Name, StoreExt};
+use plimsoll_engine::records::Swap;
 use plimsoll_engine::worker::{Completion, Context, Failure, Worker};
 
 use crate::setup::{Bench, settle_down, start};
@@ -78,6 +79,7 @@ async fn every_way_to_submit_a_task_gives_it_the_lifecycle_of_its_kind() {
     let tasks = engine.tasks();
     let staged = || tasks.task("q", "staged", "").unwrap();
     let (alone, many, nested, followed) = (staged(), staged(), staged(), staged());
+    let beside = staged();
     let own = Lifecycle::row(["own"]).unwrap();
     let exempt = staged().lifecycle(own.clone());
     let first_only = staged().first_stage(Name::new("x").unwrap());
@@ -90,6 +92,8 @@ async fn every_way_to_submit_a_task_gives_it_the_lifecycle_of_its_kind() {
         .unwrap()
         .on_failure(nested.clone());
     tasks.submit_all([many.clone(), failing]).await;
+    let swap = Swap::new("record").set("x", 1).submit(beside.clone());
+    engine.records().swap(swap).await.unwrap();
     let follow = followed.clone();
     let opens = tasks.task("q", "opens", "").unwrap();
     tasks.submit(opens).await.unwrap();
@@ -108,6 +112,7 @@ async fn every_way_to_submit_a_task_gives_it_the_lifecycle_of_its_kind() {
         (&many, Some(stages())),
         (&nested, Some(stages())),
         (&followed, Some(stages())),
+        (&beside, Some(stages())),
         (&exempt, Some(own)),
         (&first_only, None),
         (&plain, None),

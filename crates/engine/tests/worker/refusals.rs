@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use plimsoll_core::store::{Ending, Settle, Write};
 use plimsoll_core::task::{FailureKind, Holder, Status, Task};
-use plimsoll_core::{Error, Fence};
+use plimsoll_core::{Error, Fence, Key};
 use plimsoll_engine::worker::{Answer, Completion, Context, Failure};
 
 use crate::setup::{Bench, millis, settle_down, start};
@@ -62,6 +62,18 @@ async fn a_follow_up_that_is_wrong_fails_the_task_for_good() {
     let task = answered(wrong).await;
     assert_eq!(task.status, Status::Failed);
     assert!(last_error(&task).1.contains("payload"), "{:?}", task.errors);
+}
+
+#[tokio::test]
+async fn a_completion_that_writes_records_of_the_engine_fails_the_task_for_good() {
+    let ruins = |_: &Bench, _: &Context| {
+        let lock = Key::new("plimsoll.locks.nightly").unwrap();
+        Answer::Complete(Completion::new().write(Write::Delete(lock)))
+    };
+    let task = answered(ruins).await;
+    assert_eq!(task.status, Status::Failed);
+    let message = last_error(&task).1;
+    assert!(message.contains("belongs to the engine"), "{message}");
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_core::record::Record;
 use plimsoll_core::store::Merge;
-use plimsoll_core::{Error, Key, Name, Result, Revision};
+use plimsoll_core::{Error, Key, Name, Position, Result, Revision};
 use plimsoll_engine::history::Place;
 use plimsoll_engine::records::{Swap, Swapped, WatchEvent};
 
 use super::Station;
 use crate::check::{Deed, SHELF, Watched};
+use crate::planted::Planted;
 
 const NAMES: [&str; 3] = ["a", "b", "b.c"];
 
@@ -17,7 +18,9 @@ const NAMES: [&str; 3] = ["a", "b", "b.c"];
 pub(crate) async fn write(station: Station) -> Result<()> {
     let dice = &station.dice;
     loop {
-        station.pause(50, 4_000).await;
+        // Now and then so long that what was written last is not kept any more.
+        let most = if dice.chance(100) { 40_000 } else { 4_000 };
+        station.pause(50, most).await;
         let key = Key::new(format!("{SHELF}{}", dice.pick(&NAMES)))?;
         let answer = match dice.below(8) {
             0 => match station.records.delete(&key).await {
@@ -90,12 +93,24 @@ async fn merge(station: &Station, key: &Key) -> Done {
 }
 
 /// What a watch has told, and where it goes on. It survives crashes.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<(Watched, Option<Place>)>);
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// It goes on from where the watch is, and not from the last event.
+    asks_watch: bool,
+    told: Mutex<(Watched, Option<Place>)>,
+}
 
 impl Ledger {
+    pub(crate) fn new(asks_watch: bool) -> Self {
+        let nothing = Watched::begun(Position::ZERO);
+        Self {
+            asks_watch,
+            told: Mutex::new((nothing, None)),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, (Watched, Option<Place>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it was told.
@@ -112,10 +127,29 @@ pub(crate) async fn watch(station: Station, ledger: Arc<Ledger>) -> Result<()> {
         let cursor = ledger.lock().1.filter(|_| dice.chance(700));
         match cursor {
             Some(cursor) => watch = watch.after(cursor),
-            None => *ledger.lock() = Default::default(),
+            None => *ledger.lock() = (world.checker().watches(), None),
         }
         loop {
-            let event = match watch.next().await {
+            let event = tokio::select! {
+                biased;
+                event = watch.next() => event,
+                // It gets further although it has nothing to tell.
+                () = station.pause(500, 10_000), if ledger.asks_watch => {
+                    let (watched, place) = &mut *ledger.lock();
+                    if let Some(cursor) = watch.cursor() {
+                        watched.goes_on(cursor);
+                        *place = match world.planted {
+                            Some(Planted::StaleCursor) => *place,
+                            _ => Some(cursor),
+                        };
+                    }
+                    match dice.chance(300) {
+                        true => break,
+                        false => continue,
+                    }
+                }
+            };
+            let event = match event {
                 Ok(event) => event,
                 // It may be asked again, or begin again.
                 Err(Error::Unavailable(_)) if dice.chance(500) => continue,
@@ -132,6 +166,12 @@ pub(crate) async fn watch(station: Station, ledger: Arc<Ledger>) -> Result<()> {
                     *place = place.and(Some(cursor));
                 }
                 WatchEvent::Snapshot(_) | WatchEvent::Restarted => *place = None,
+            }
+            if ledger.asks_watch {
+                *place = watch.cursor();
+            }
+            if let Some(place) = *place {
+                watched.goes_on(place);
             }
         }
         station.pause(10, 2_000).await;

@@ -35,7 +35,7 @@ pub(crate) async fn sweep(station: Station) -> Result<()> {
 }
 
 /// What everybody who tidies up agrees on.
-fn retention(profile: &Profile) -> Retention {
+pub(crate) fn retention(profile: &Profile) -> Retention {
     let ended = Status::ALL
         .into_iter()
         .filter(|status| status.is_terminal());
@@ -48,6 +48,7 @@ fn retention(profile: &Profile) -> Retention {
         logs: Some(KEPT),
         elsewhere: false,
         jobs: profile.jobs,
+        silent_jobs: profile.jobs.map(|age| age * 2),
     }
 }
 

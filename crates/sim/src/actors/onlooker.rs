@@ -9,12 +9,12 @@ use futures::future::select_all;
 use plimsoll_core::error::Conflict;
 use plimsoll_core::{Error, Name, Result};
 use plimsoll_engine::jobs::{
-    Barrier, Cursor, Monitor, Scope, State, StateBatch, StateEvent, SubscribeOptions, Subscription,
+    Cursor, Monitor, Scope, State, StateBatch, StateEvent, SubscribeOptions, Subscription,
 };
 
 use super::Station;
 use super::partition::{PARTITIONS, TAGS, WANTED};
-use crate::check::{Awaited, Telling, View};
+use crate::check::{Awaited, Began, Sight, Since, Telling, View, Waiter};
 use crate::planted::Planted;
 
 /// What somebody has been told of a job by each of its subscriptions. It survives crashes.
@@ -88,38 +88,50 @@ type News = Result<(Vec<StateEvent>, Option<Cursor>)>;
 pub(crate) async fn look(station: Station, notebook: Arc<Notebook>) -> Result<()> {
     loop {
         station.pause(10, 2_000).await;
-        let monitor = match station.jobs.monitor(notebook.job).await {
-            Ok(monitor) => monitor,
-            Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => continue,
-            Err(error) => return Err(error),
+        let sight = station.world.checker().looks(notebook.job);
+        let monitor = station.jobs.monitor(notebook.job).await;
+        let Some(monitor) = unless_refused(&station, notebook.job, sight, monitor)? else {
+            continue;
         };
+        let sight = sight.goes_on();
         // As soon as one of them has seen enough, all begin again.
         let notes = notebook.notes.iter();
-        let follow_all = notes.map(|notes| follow(&station, notes, &monitor).boxed_local());
+        let follow_all = notes.map(|notes| follow(&station, notes, &monitor, sight).boxed_local());
         tokio::select! {
             biased;
             (followed, ..) = select_all(follow_all) => followed?,
-            asked = ask(&station, notebook.job, &monitor) => asked?,
+            asked = ask(&station, notebook.job, &monitor, sight) => asked?,
         }
     }
 }
 
 /// Follows the states until something is wrong, or enough is seen.
-async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<()> {
+async fn follow(station: &Station, notes: &Notes, monitor: &Monitor, sight: Sight) -> Result<()> {
     let (dice, world) = (&station.dice, &station.world);
-    let since = station.engine.clock().monotonic();
+    let began = Began {
+        who: station.who.as_str(),
+        at: station.engine.clock().monotonic(),
+        sight,
+    };
     let after = notes.told().cursor.clone().filter(|_| dice.chance(700));
     let resumes = after.is_some();
+    let history_is_removed = world.profile.history.is_some();
+    let planted = world.planted;
+    let goes_on = planted.is_none_or(|planted| planted.resumes(history_is_removed));
+    let after = after.filter(|_| goes_on);
     let depth = usize::try_from(dice.range(1, 8)).unwrap_or(4);
     let options = SubscribeOptions { depth, after };
     let subscribed = monitor.subscribe(notes.scope.clone(), options).await;
-    let mut subscription: Subscription = match subscribed {
-        Ok(subscription) => subscription,
-        Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => return Ok(()),
-        Err(error) => return Err(error),
+    let subscribed = unless_refused(station, notes.job, sight, subscribed)?;
+    let Some(mut subscription) = subscribed else {
+        return Ok(());
     };
     if resumes {
         world.checker().figures.resumed += 1;
+        if !goes_on {
+            let mut told = notes.told();
+            (world.checker()).told(&mut told.telling, &StateEvent::Restarted);
+        }
     } else {
         let telling = Telling::new(notes.job, notes.scope.clone());
         let cursor = None;
@@ -128,7 +140,12 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
     // Who goes on may be behind from the start: that does not count.
     let mut live = false;
     loop {
-        let (told, waits) = next(station, &mut subscription).await;
+        let (mut told, waits) = next(station, &mut subscription).await;
+        if let Some(planted) = world.planted
+            && notes.told().telling.is_replaying()
+        {
+            told = told.map(|told| planted.hides(notes.job, told, dice, 5));
+        }
         live |= waits.for_news;
         world.say(&station.who, |_| format!("is told {told:?}"));
         match &told {
@@ -144,7 +161,6 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor) -> Result<(
             }
             end => {
                 let error = end.as_ref().and_then(|end| end.as_ref().err());
-                let began = (station.who.as_str(), since);
                 let mut checker = world.checker();
                 checker.told_of_end(&notes.telling(), began, error);
                 return Ok(());
@@ -177,7 +193,10 @@ async fn next(station: &Station, subscription: &mut Subscription) -> (Option<New
         (vec![event], cursor)
     };
     let all = |batch: StateBatch| match batch {
-        StateBatch::States(states) => (states.events().collect(), states.cursor()),
+        StateBatch::States(states) => (
+            states.events().map(StateEvent::keep).collect(),
+            states.cursor(),
+        ),
         StateBatch::ReplayComplete { cursor } => one(StateEvent::ReplayComplete { cursor }),
         StateBatch::Restarted => one(StateEvent::Restarted),
     };
@@ -186,7 +205,7 @@ async fn next(station: &Station, subscription: &mut Subscription) -> (Option<New
         let polled = match single {
             true => pin!(subscription.next())
                 .poll(context)
-                .map(|told| told.map(|told| told.map(one))),
+                .map(|told| told.map(|told| told.map(|event| one(event.keep())))),
             false => pin!(subscription.next_batch())
                 .poll(context)
                 .map(|told| told.map(|told| told.map(all))),
@@ -203,12 +222,9 @@ async fn next(station: &Station, subscription: &mut Subscription) -> (Option<New
 fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<&Cursor>) {
     let (dice, world) = (&station.dice, &station.world);
     let mut told = notes.told();
-    for event in events {
+    let spoilt = world.planted.map(|planted| planted.tells(events));
+    for event in spoilt.as_deref().unwrap_or(events) {
         world.checker().told(&mut told.telling, event);
-        let marker = matches!(event, StateEvent::ReplayComplete { .. });
-        if marker && world.planted == Some(Planted::SecondMarker) {
-            world.checker().told(&mut told.telling, event);
-        }
     }
     let is_live = matches!(events, [StateEvent::State(state), ..] if !state.is_replay());
     let repeats = world.planted == Some(Planted::RepeatedState) && dice.chance(400);
@@ -219,33 +235,59 @@ fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<
 }
 
 /// Reads the states and waits for them, again and again.
-async fn ask(station: &Station, job: &'static str, monitor: &Monitor) -> Result<()> {
+async fn ask(
+    station: &Station,
+    job: &'static str,
+    monitor: &Monitor,
+    mut sight: Sight,
+) -> Result<()> {
     let dice = &station.dice;
     loop {
         station.pause(500, 6_000).await;
         if dice.chance(400) {
-            let tag = Name::new(*dice.pick(&TAGS))?;
-            let awaited = Awaited {
-                job,
-                tag: &tag,
-                wanted: *dice.pick(&WANTED),
-            };
-            let barrier = monitor.barrier(&tag, awaited.wanted)?;
-            let barrier = barrier.within(dice.millis(0, 8_000));
-            wait_at(station, awaited, barrier).await?;
+            if !wait(station, job, monitor, sight).await? {
+                return Ok(());
+            }
             continue;
         }
         let since = station.world.checker().reads();
-        if monitor.refresh().await.is_err() {
+        let refreshed = monitor.refresh().await;
+        if unless_refused(station, job, sight, refreshed)?.is_none() {
             return Ok(());
         }
+        sight = Sight::found(since);
         // What is in memory is answered at once, so that nothing happens in between.
-        if let Some(Ok(mut view)) = read(monitor).now_or_never() {
-            if let Some(planted) = station.world.planted {
-                planted.view(&mut view);
-            }
-            station.world.checker().read(job, since, &view);
+        let Some(view) = read(monitor).now_or_never() else {
+            continue;
+        };
+        let Some(mut view) = unless_refused(station, job, sight, view)? else {
+            return Ok(());
+        };
+        if let Some(planted) = station.world.planted {
+            planted.view(&mut view);
         }
+        station.world.checker().read(job, since, &view);
+    }
+}
+
+/// What a reader was answered, unless it was refused as it has to reckon with: the checkers see whether that is so.
+fn unless_refused<T>(
+    station: &Station,
+    job: &str,
+    sight: Sight,
+    mut answer: Result<T>,
+) -> Result<Option<T>> {
+    if let Some(planted) = station.world.planted {
+        answer = planted.hides(job, answer, &station.dice, 20);
+    }
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error @ (Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_))) => {
+            let mut checker = station.world.checker();
+            checker.refused(job, sight, &error);
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -273,13 +315,87 @@ async fn read(monitor: &Monitor) -> Result<View> {
     })
 }
 
-/// Waits at a barrier.
-pub(crate) async fn wait_at(
+/// Waits at a barrier, and looks now and then whether it waits rightly. Answers whether the store could be reached.
+async fn wait(
     station: &Station,
-    awaited: Awaited<'_>,
-    barrier: Barrier,
+    job: &'static str,
+    monitor: &Monitor,
+    sight: Sight,
+) -> Result<bool> {
+    let (dice, world) = (&station.dice, &station.world);
+    let tag = Name::new(*dice.pick(&TAGS))?;
+    let (who, told) = (station.who.as_str(), world.checker().reads());
+    let overtaken = world.checker().times_overtaken(who);
+    let refreshed = monitor.refresh().await;
+    if unless_refused(station, job, sight, refreshed)?.is_none() {
+        return Ok(false);
+    }
+    let sight = Sight::found(told);
+    let begun = world.checker().reads();
+    let awaited = Awaited {
+        job,
+        tag: &tag,
+        wanted: *dice.pick(&WANTED),
+        despite_warnings: dice.chance(300),
+        by: Waiter::Onlooker(Since {
+            who,
+            overtaken,
+            told,
+            begun,
+        }),
+    };
+    let begin = || {
+        let barrier = monitor.barrier(&tag, awaited.wanted)?;
+        Ok::<_, Error>(match awaited.despite_warnings {
+            true => barrier.despite_warnings(),
+            false => barrier,
+        })
+    };
+    if dice.chance(300) {
+        let answer = begin()?.within(dice.millis(0, 8_000)).await;
+        answered(station, &awaited, answer)?;
+        return Ok(true);
+    }
+    let mut waiting = begin()?.into_future();
+    for _ in 0..dice.range(1, 8) {
+        let mut answer = (&mut waiting).now_or_never();
+        if let Some(planted) = world.planted
+            && planted.forgives(&answer)
+        {
+            (waiting, answer) = (begin()?.into_future(), None);
+        } else if let Some(planted) = world.planted {
+            let before = world.checker().error_before(&awaited);
+            answer = answer.or_else(|| planted.past_error(before, &awaited));
+        }
+        if let Some(answer) = answer {
+            answered(station, &awaited, answer)?;
+            return Ok(true);
+        }
+        station.pause(10, 3_000).await;
+        let upto = world.checker().reads();
+        let refreshed = monitor.refresh().await;
+        if unless_refused(station, job, sight, refreshed)?.is_none() {
+            return Ok(false);
+        }
+        let sleeps = world.planted == Some(Planted::SleepyBarrier);
+        let still = (!sleeps).then(|| (&mut waiting).now_or_never());
+        match still.flatten() {
+            Some(answer) => {
+                answered(station, &awaited, answer)?;
+                return Ok(true);
+            }
+            None => world.checker().still_waits(&awaited, upto),
+        }
+    }
+    Ok(true)
+}
+
+/// A barrier was answered.
+pub(crate) fn answered(
+    station: &Station,
+    awaited: &Awaited<'_>,
+    mut answer: Result<State>,
 ) -> Result<()> {
-    let mut answer: Result<State> = barrier.into_future().await;
     let world = &station.world;
     if let (Some(Planted::DeafBarrier), Err(Error::Conflict(conflict))) = (world.planted, &answer)
         && let Conflict::PartitionFailed { job, tag, .. } = conflict.as_ref()
@@ -288,8 +404,12 @@ pub(crate) async fn wait_at(
         let status = awaited.wanted;
         answer = Ok(State { status, ..state });
     }
+    if let Some(planted) = world.planted {
+        planted.late(&mut answer);
+        answer = planted.hides(awaited.job, answer, &station.dice, 300);
+    }
     world.say(&station.who, |_| format!("{awaited:?} -> {answer:?}"));
-    world.checker().waited_at(&awaited, &answer);
+    world.checker().waited_at(awaited, &answer);
     match answer {
         Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_) | Error::Unavailable(_)) => Ok(()),
         Err(error) => Err(error),

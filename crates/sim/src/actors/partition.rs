@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
 use plimsoll_core::{Error, Invalid, Name, Result};
-use plimsoll_engine::jobs::{Coded, FINISHED, Manager, NewState, Scope, Written};
+use plimsoll_engine::jobs::{Coded, ERROR, FINISHED, Manager, NewState, Scope, WARNING, Written};
 
 use super::Station;
-use super::onlooker::wait_at;
-use crate::check::{Asked, Awaited};
+use super::onlooker::answered;
+use crate::check::{Asked, Awaited, Waiter};
 use crate::dice::Dice;
 
 /// The jobs that there are. The name of one is the beginning of another's.
@@ -23,7 +23,7 @@ pub(crate) const TAGS: [&str; 2] = ["load", "check"];
 pub(crate) const PARTITIONS: u64 = 2;
 /// What barriers wait for.
 pub(crate) const WANTED: [i32; 3] = [1, 5, 9];
-const STATUSES: [i32; 9] = [0, 1, 5, 5, 9, 9, FINISHED, -1, -7];
+const STATUSES: [i32; 10] = [0, 1, 5, 5, 9, 9, FINISHED, ERROR, WARNING, -7];
 
 /// What a partition says, and how far it is. It survives crashes.
 #[derive(Debug)]
@@ -57,10 +57,20 @@ impl Script {
                 event: format!("step {number}"),
             })
         };
+        let mut steps: Vec<Step> = (0..steps).map(step).collect::<Result<_, Invalid>>()?;
+        if dice.chance(700) {
+            for tag in TAGS {
+                steps.push(Step {
+                    tag: Name::new(tag)?,
+                    status: FINISHED,
+                    event: format!("end of {tag}"),
+                });
+            }
+        }
         Ok(Self {
             job,
             partition,
-            steps: (0..steps).map(step).collect::<Result<_, Invalid>>()?,
+            steps,
             done: AtomicUsize::new(0),
         })
     }
@@ -150,14 +160,24 @@ async fn take_part(
     }
     if dice.chance(150) {
         let tag = Name::new(*dice.pick(&TAGS))?;
+        let wanted = *dice.pick(&WANTED);
+        let set_back = world.checker().set_back(number, &tag, wanted);
         let awaited = Awaited {
             job: script.job,
             tag: &tag,
-            wanted: *dice.pick(&WANTED),
+            wanted,
+            despite_warnings: dice.chance(300),
+            by: Waiter::Manager { number, set_back },
         };
-        let barrier = manager.barrier(&tag, awaited.wanted)?;
-        let barrier = barrier.within(dice.millis(0, 3_000));
-        wait_at(station, awaited, barrier).await?;
+        let mut barrier = manager.barrier(&tag, awaited.wanted)?;
+        if awaited.despite_warnings {
+            barrier = barrier.despite_warnings();
+        }
+        let mut answer = barrier.within(dice.millis(0, 3_000)).await;
+        if let Some(planted) = world.planted {
+            planted.reopens(&mut answer, world.checker().taken_back(&awaited));
+        }
+        answered(station, &awaited, answer)?;
     }
     Ok(true)
 }
@@ -177,7 +197,8 @@ fn say<'a>(
     let writing: Saying<'a> = match step.status {
         1 => Box::pin(manager.set_started(state.message(words))),
         FINISHED => Box::pin(manager.set_finished(state.message(words))),
-        -1 => Box::pin(manager.set_error(&Error::Corrupt(words.into()), state)),
+        ERROR => Box::pin(manager.set_error(&Error::Corrupt(words.into()), state)),
+        WARNING => Box::pin(manager.set_warning(&words, state)),
         status if status < 0 => {
             let source = words.into();
             Box::pin(manager.set_error(&Coded { status, source }, state))

@@ -33,6 +33,10 @@ pub struct Figures {
     pub states_refused: u64,
     /// Jobs were deleted.
     pub jobs_deleted: u64,
+    /// Jobs went that had finished, and that nobody deletes.
+    pub jobs_finished: u64,
+    /// Jobs went that had not, because nobody wrote to them any more.
+    pub jobs_silent: u64,
     /// Who followed states or records was too late, and was told everything again.
     pub replays_again: u64,
     /// Who followed states went on from a cursor.
@@ -53,6 +57,10 @@ pub struct Figures {
     pub barriers_reached: u64,
     /// A partition failed while a barrier waited.
     pub barriers_failed: u64,
+    /// A barrier was not reached in time, and said who was behind.
+    pub barriers_late: u64,
+    /// A barrier still waited after everything was told that its process had to be told of.
+    pub barriers_waiting: u64,
     /// A record was not as somebody expected.
     pub swaps_refused: u64,
     /// The lease of a task ran out.
@@ -79,6 +87,8 @@ impl AddAssign for Figures {
         self.states_repeated += other.states_repeated;
         self.states_refused += other.states_refused;
         self.jobs_deleted += other.jobs_deleted;
+        self.jobs_finished += other.jobs_finished;
+        self.jobs_silent += other.jobs_silent;
         self.replays_again += other.replays_again;
         self.resumed += other.resumed;
         self.lagged += other.lagged;
@@ -89,6 +99,8 @@ impl AddAssign for Figures {
         self.aggregates_read += other.aggregates_read;
         self.barriers_reached += other.barriers_reached;
         self.barriers_failed += other.barriers_failed;
+        self.barriers_late += other.barriers_late;
+        self.barriers_waiting += other.barriers_waiting;
         self.swaps_refused += other.swaps_refused;
         self.leases_expired += other.leases_expired;
         self.keys_shared += other.keys_shared;

@@ -28,9 +28,11 @@
 //! | `registry` | a worker that lives is marked as offline, or one that does not is not |
 //! | `archive` | a task is deleted and not archived, or archived and not deleted, or too early |
 //! | `states` | a version of a job state is not the one after the last, a call is written twice, out of order, in another life of its job or not as it was answered, or who wrote it does not see it |
+//! | `retirement` | a job that nobody deletes goes before it is over for long enough |
 //! | `replay` | a subscriber to job states is not told exactly what there was at one moment, one marker, and everything that followed, in order; or its subscription ends though it could go on |
+//! | `sight` | who looks at a job is told that it is gone, or that there never was one, though that is not so |
 //! | `aggregate` | a reader of job states is shown less than it may rely on, or not the lowest status |
-//! | `barriers` | a barrier answers what never was |
+//! | `barriers` | a barrier answers what never was, or was over before it began, or overlooks what came first; or it waits although it need not |
 //! | `linearizable` | what clients were answered of a record has no order that explains it |
 //! | `records` | a write of a record is made twice, not as it was asked, or against what it expected |
 //! | `watch` | what a watch tells does not add up to the records |
@@ -53,7 +55,9 @@ mod model;
 mod patience;
 mod register;
 mod registry;
+mod retirement;
 mod shelf;
+mod sight;
 mod source;
 mod stages;
 mod states;
@@ -80,6 +84,7 @@ use self::locks::Locks;
 use self::model::Model;
 use self::patience::Borne;
 use self::registry::Registry;
+use self::retirement::Keeping;
 use self::shelf::Shelf;
 use self::source::Source;
 use self::stages::Stages;
@@ -87,7 +92,7 @@ use self::states::States;
 use crate::profile::Profile;
 use crate::trace::Aliases;
 
-pub(crate) use self::aggregates::{Awaited, View};
+pub(crate) use self::aggregates::{Awaited, Since, View, Waiter};
 pub(crate) use self::archive::ARCHIVE;
 pub use self::figures::Figures;
 pub(crate) use self::history::{DONE, STEP};
@@ -97,10 +102,11 @@ pub(crate) use self::logs::Said;
 pub(crate) use self::register::{Answer, Held, Operation, Question, linearizable};
 pub(crate) use self::registry::WORKERS;
 pub(crate) use self::shelf::{Deed, SHELF, Watched};
+pub(crate) use self::sight::Sight;
 pub(crate) use self::source::Recorded;
 pub(crate) use self::stages::moves;
 pub(crate) use self::states::{Asked, JOBS, STATES};
-pub(crate) use self::tellings::{Telling, place_of};
+pub(crate) use self::tellings::{Began, Telling, place_of};
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,8 +176,7 @@ pub(crate) struct Checker {
     expiries_expected: bool,
     /// Whether the wall clock may pass over a lease that its holder relies on.
     clock_jumps: bool,
-    /// Whether history is removed while others may still need it.
-    history_is_removed: bool,
+    jobs_kept: Option<Keeping>,
     pub(crate) now: Duration,
     pub(crate) violation: Option<Violation>,
     aliases: Aliases,
@@ -184,7 +189,7 @@ impl Checker {
             expiries_expected,
             calm_since: (!expiries_expected).then_some(Duration::ZERO),
             clock_jumps: !profile.jumps.is_empty(),
-            history_is_removed: profile.history.is_some(),
+            jobs_kept: Keeping::of(profile),
             ..Self::of(Source::Live(store), aliases)
         }
     }
@@ -224,7 +229,7 @@ impl Checker {
             calm_since: None,
             expiries_expected: true,
             clock_jumps: false,
-            history_is_removed: false,
+            jobs_kept: None,
             now: Duration::ZERO,
             violation: None,
             aliases,

@@ -16,6 +16,8 @@ pub(super) struct Borne {
     questions: BTreeMap<String, Unanswered>,
     /// When somebody last had reason to give up.
     used_up: Option<Duration>,
+    /// How often the history that follows what it was told was not kept.
+    overtaken: u32,
 }
 
 /// A question that is asked again and again.
@@ -34,6 +36,7 @@ impl Checker {
             reconnect,
             questions: BTreeMap::new(),
             used_up: None,
+            overtaken: 0,
         };
         self.borne.insert(who.to_owned(), borne);
     }
@@ -62,6 +65,18 @@ impl Checker {
         if borne.is_some_and(|borne| borne.questions.remove(question).is_some()) {
             self.figures.reconnected += 1;
         }
+    }
+
+    /// What a process has to be told next is not kept any more: it sees what there is, and not how it came about.
+    pub(crate) fn is_overtaken(&mut self, who: &str) {
+        if let Some(borne) = self.borne.get_mut(who) {
+            borne.overtaken += 1;
+        }
+    }
+
+    /// How often that has happened to it.
+    pub(crate) fn times_overtaken(&self, who: &str) -> u32 {
+        self.borne.get(who).map_or(0, |borne| borne.overtaken)
     }
 
     /// Whether somebody who began then has had reason to give up.

@@ -37,8 +37,10 @@ pub(super) struct Shelf {
 }
 
 /// What a watch has told so far. It survives crashes, as its cursor does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Watched {
+    /// It goes on with what follows this, or began after it.
+    reads_after: Position,
     records: BTreeMap<Key, Record>,
     /// Everything that was there has been told.
     live: bool,
@@ -99,6 +101,11 @@ impl Checker {
         }
     }
 
+    /// A watch is about to begin.
+    pub(crate) fn watches(&self) -> Watched {
+        Watched::begun(self.newest())
+    }
+
     /// A watch has told something.
     pub(crate) fn watched(&mut self, watched: &mut Watched, event: &WatchEvent) {
         let shelf = &self.shelf;
@@ -124,8 +131,8 @@ impl Checker {
                 let (key, revision, how) = (key.clone(), *revision, *how);
                 watched.follows(shelf, &Change::Removed { key, revision, how })
             }
-            WatchEvent::Restarted if self.history_is_removed => {
-                *watched = Watched::default();
+            WatchEvent::Restarted if self.is_removed_after(watched.reads_after) => {
+                *watched = self.watches();
                 self.figures.replays_again += 1;
                 Ok(())
             }
@@ -194,6 +201,24 @@ impl Shelf {
 }
 
 impl Watched {
+    /// Has told nothing, and tells what was there after this, and what came then.
+    pub(crate) fn begun(after: Position) -> Self {
+        Self {
+            reads_after: after,
+            records: BTreeMap::new(),
+            live: false,
+            next: 0,
+        }
+    }
+
+    /// It would go on from here.
+    pub(crate) fn goes_on(&mut self, place: Place) {
+        let within = place.to_string().contains('.');
+        // More may have changed in the same entry.
+        let before = position_of(place).get() - u64::from(within);
+        self.reads_after = Position::new(before);
+    }
+
     /// What was told is what there was at a position.
     fn adds_up(&mut self, shelf: &Shelf, at: Position) -> Result<(), String> {
         self.next = shelf

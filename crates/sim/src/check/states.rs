@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_core::change::Change;
 use plimsoll_core::record::{Record, integer};
-use plimsoll_core::{Name, Position, Result, Timestamp};
+use plimsoll_core::{Name, Position, Result, Revision, Timestamp};
 use plimsoll_engine::jobs::{Scope, State, Written};
 
 use super::Checker;
@@ -29,7 +29,9 @@ pub(super) struct Said {
     pub(super) partitions: u32,
     event: String,
     message: String,
-    at: Timestamp,
+    pub(super) at: Timestamp,
+    /// In the order in which it was set, where that is known at all.
+    pub(super) revision: Revision,
 }
 
 impl Said {
@@ -56,7 +58,9 @@ pub(super) struct JobModel {
     deleted: bool,
     generation: i64,
     floor: i64,
-    partitions: u32,
+    pub(super) partitions: u32,
+    /// How many partitions it had from when on.
+    sizes: Vec<(Position, u32)>,
     /// Everything that was ever written.
     pub(super) said: Vec<Said>,
     /// What was in each slot from when on.
@@ -68,6 +72,10 @@ pub(super) struct JobModel {
 impl JobModel {
     pub(super) fn is_alive(&self) -> bool {
         self.generation > 0 && !self.deleted
+    }
+
+    pub(super) fn was_created(&self) -> bool {
+        self.generation > 0
     }
 
     /// Whether this life of it has ended.
@@ -90,6 +98,12 @@ impl JobModel {
         said.map(|(slot, said)| (slot.clone(), said)).collect()
     }
 
+    /// The states that it has.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Said> {
+        let last = self.slots.values().filter_map(|ever| ever.last()?.1);
+        last.filter_map(|said| self.said.get(said))
+    }
+
     pub(super) fn version(&self, slot: &Slot, version: u64) -> Option<&Said> {
         let ever = self.slots.get(slot)?.iter();
         let mut said = ever.filter_map(|(_, said)| self.said.get((*said)?));
@@ -102,6 +116,32 @@ impl JobModel {
         ever.rev()
             .take_while(|(since, _)| *since > position)
             .any(|(_, said)| said.is_none())
+    }
+
+    /// Whether any state was removed after this position.
+    pub(super) fn loses_after(&self, position: Position) -> bool {
+        (self.slots.keys()).any(|slot| self.removed_after(slot, position))
+    }
+
+    /// Whether what was said was there at this position, or came later.
+    pub(super) fn is_there_since(&self, said: &Said, position: Position) -> bool {
+        let then = self.at(&said.slot, position);
+        said.position > position || then.is_some_and(|then| then.position == said.position)
+    }
+
+    /// How many partitions it had after this position.
+    pub(super) fn partitions_at(&self, position: Position) -> u32 {
+        let upto = self.sizes.partition_point(|(since, _)| *since <= position);
+        let size = upto.checked_sub(1).and_then(|last| self.sizes.get(last));
+        size.map_or(0, |(_, partitions)| *partitions)
+    }
+
+    /// This position, and each after it at which something about the job has changed.
+    pub(super) fn moments_since(&self, position: Position) -> impl Iterator<Item = Position> {
+        let said = self.slots.values().flatten().map(|(since, _)| *since);
+        let sized = self.sizes.iter().map(|(since, _)| *since);
+        let later = said.chain(sized).filter(move |since| *since > position);
+        std::iter::once(position).chain(later)
     }
 
     /// Whether the job was deleted after this position.
@@ -117,6 +157,8 @@ struct Call {
     slot: Slot,
     event: String,
     written: bool,
+    /// It was answered that it was written, and not before.
+    acknowledged: bool,
     /// It was answered that it may not have been written.
     failed: bool,
     /// The job of its manager was deleted before it was made.
@@ -172,6 +214,13 @@ impl Checker {
         self.states.managers.len() - 1
     }
 
+    /// Whether the life of the job has ended that a manager may have joined.
+    pub(super) fn is_over_for(&self, manager: usize) -> bool {
+        let manager = &self.states.managers[manager];
+        let job = self.states.jobs.get(&manager.job);
+        job.is_some_and(|job| job.is_over(manager.lives.0))
+    }
+
     /// A manager is about to write a state, whose message must end with the number of this call.
     pub(crate) fn sets(&mut self, asked: Asked<'_>) -> usize {
         let manager = &self.states.managers[asked.manager];
@@ -182,6 +231,7 @@ impl Checker {
             slot: (asked.partition, asked.tag.clone()),
             event: asked.event.to_owned(),
             written: false,
+            acknowledged: false,
             failed: false,
             late,
         });
@@ -201,15 +251,16 @@ impl Checker {
                 self.states.calls[number].failed = true;
                 let deleted = error.code() == "job_deleted";
                 self.figures.states_refused += u64::from(deleted);
-                let manager = &self.states.managers[self.states.calls[number].manager];
-                let (job, (earliest, _)) = (manager.job.clone(), manager.lives);
-                if deleted && !self.job(&job).is_over(earliest) {
+                let manager = self.states.calls[number].manager;
+                if deleted && !self.is_over_for(manager) {
+                    let job = &self.states.managers[manager].job;
                     self.blame("states", format!("{job} is not deleted"));
                 }
                 return;
             }
         };
-        let call = &self.states.calls[number];
+        let call = &mut self.states.calls[number];
+        call.acknowledged = !written.repeated;
         let job = self.states.managers[call.manager].job.clone();
         let model = self.states.jobs.get(&job);
         let said = model.and_then(|model| model.version(&call.slot, written.version));
@@ -224,10 +275,30 @@ impl Checker {
         }
     }
 
+    /// When a manager has last set a tag to less than this, if it knows that.
+    pub(crate) fn set_back(&self, manager: usize, tag: &Name, status: i32) -> Position {
+        let by_it = |said: &&Said| {
+            let call = call_of(&said.message).and_then(|call| self.states.calls.get(call));
+            let known = call.filter(|call| call.acknowledged && call.manager == manager);
+            known.is_some() && said.slot.1 == *tag && said.status < status
+        };
+        let job = (self.states.jobs).get(&self.states.managers[manager].job);
+        let last = job.and_then(|job| job.said.iter().rev().find(by_it));
+        last.map_or(Position::ZERO, |said| said.position)
+    }
+
     /// A writer reads what it has written.
     pub(crate) fn reads_own(&mut self, number: usize, version: u64, answer: &Result<State>) {
-        let Ok(state) = answer else { return };
         let call = &self.states.calls[number];
+        let state = match answer {
+            Ok(state) => state,
+            Err(error) if error.code() == "job_deleted" && !self.is_over_for(call.manager) => {
+                let wrong = format!("{call:?}: its writer reads that the job is deleted");
+                self.blame("states", wrong);
+                return;
+            }
+            Err(_) => return,
+        };
         let job = self.states.managers[call.manager].job.clone();
         let Some(model) = self.states.jobs.get(&job) else {
             return;
@@ -278,6 +349,8 @@ impl Checker {
         if !job.deleted && deleted.is_some() {
             job.ended.push(position);
             self.figures.jobs_deleted += 1;
+            let created_at = number("created_at").unwrap_or(i64::MAX);
+            self.look_at_end(name, created_at, record.modified_at);
         }
         let job = self.job(name);
         job.open = open.is_some();
@@ -285,6 +358,9 @@ impl Checker {
         job.generation = generation;
         job.floor = floor.unwrap_or(0);
         job.partitions = partitions.unwrap_or(0);
+        if job.sizes.last().map(|(_, size)| *size) != Some(job.partitions) {
+            job.sizes.push((position, job.partitions));
+        }
         if !grew || !keeps {
             let wrong = format!("{name}: generation {generation}, floor {floor:?}, {partitions:?}");
             self.blame("states", wrong);
@@ -307,6 +383,7 @@ impl Checker {
             event: text("event_id"),
             message: text("message"),
             at: record.modified_at,
+            revision: record.revision,
         };
         self.figures.states_written += 1;
         let wrong = self.wrong_write(name, &said);

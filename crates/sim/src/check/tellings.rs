@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use plimsoll_core::store::Changes;
-use plimsoll_core::{Error, Position, Store, Timestamp};
+use plimsoll_core::{Error, Position, Revision, Store, Timestamp};
 use plimsoll_engine::jobs::{Cursor, Scope, State, StateEvent};
 
 use super::Checker;
+use super::sight::Sight;
 use super::states::{JobModel, Slot};
 
 /// What a subscriber was told so far. It survives crashes, as its cursor does.
@@ -19,10 +20,22 @@ pub(crate) struct Telling {
     scope: Scope,
     /// While what there is is told: that.
     replay: Option<BTreeMap<Slot, u64>>,
-    /// When the last of it was written.
-    newest: Option<Timestamp>,
+    /// When the last of it was set.
+    newest: Option<(Timestamp, Revision)>,
+    /// It would go on with what follows this.
+    reads_after: Position,
     /// Of everything that was ever written, the first that it has not been told of.
     next: usize,
+}
+
+/// How a subscription began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began<'a> {
+    /// In which process.
+    pub(crate) who: &'a str,
+    pub(crate) at: Duration,
+    /// What whoever began it knew of the job.
+    pub(crate) sight: Sight,
 }
 
 impl Telling {
@@ -33,8 +46,14 @@ impl Telling {
             scope,
             replay: Some(BTreeMap::new()),
             newest: None,
+            reads_after: Position::ZERO,
             next: 0,
         }
+    }
+
+    /// Whether the marker has yet to come.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.replay.is_some()
     }
 }
 
@@ -57,7 +76,8 @@ impl Checker {
             }
             // A cursor does not lead on into a job that was created again.
             StateEvent::Restarted
-                if !self.history_is_removed && !job.ended_after(told_of(job, telling)) =>
+                if !self.is_removed_after(telling.reads_after)
+                    && !job.ended_after(told_of(job, telling)) =>
             {
                 Err("it begins again, though nothing is missing".into())
             }
@@ -76,14 +96,10 @@ impl Checker {
         }
     }
 
-    /// A subscription ended that somebody began then: because the job did, after everything before that
-    /// was told; or because the store was out of reach for longer than it is patient.
-    pub(crate) fn told_of_end(
-        &mut self,
-        telling: &Telling,
-        (who, since): (&str, Duration),
-        end: Option<&Error>,
-    ) {
+    /// A subscription ended: because the job did, after everything before that was told; or because the
+    /// store was out of reach for longer than it is patient.
+    pub(crate) fn told_of_end(&mut self, telling: &Telling, began: Began<'_>, end: Option<&Error>) {
+        let Began { who, at, sight } = began;
         if matches!(end, Some(Error::Unavailable(_))) {
             self.figures.gave_up += 1;
         }
@@ -91,7 +107,7 @@ impl Checker {
             return;
         };
         let wrong = match end {
-            Some(Error::Unavailable(_)) if self.may_give_up(who, since) => None,
+            Some(Error::Unavailable(_)) if self.may_give_up(who, at) => None,
             Some(error @ Error::Unavailable(_)) => Some(format!("{who} gave up early: {error}")),
             Some(error) if error.code() == "job_deleted" => {
                 let left = untold(job, telling).map(|left| job.said[left].position);
@@ -99,9 +115,12 @@ impl Checker {
                 let fits =
                     |ended: &Position| left.is_none_or(|left| left > *ended) && told_of < *ended;
                 // What follows something that is not kept any more cannot be told either.
-                let gone = self.is_removed_after(told_of);
-                let over = telling.replay.is_some() || gone || job.ended.iter().any(fits);
-                (!over).then(|| "it ended, and was not told everything before".to_owned())
+                let untellable = telling.replay.is_some() || self.is_removed_after(told_of);
+                let mut since = job.ended.iter().filter(|ended| **ended > sight.since);
+                let over = since.any(|ended| untellable || fits(ended));
+                let wrong =
+                    "it ended, and the job did not since, or not everything before was told";
+                (!over).then(|| format!("{wrong}: {}", sight.since))
             }
             Some(error) => Some(format!("it ended: {error}")),
             None => Some("it ended without a word".to_owned()),
@@ -115,7 +134,7 @@ impl Checker {
     }
 
     /// Whether something after this position is not kept any more.
-    fn is_removed_after(&self, position: Position) -> bool {
+    pub(super) fn is_removed_after(&self, position: Position) -> bool {
         let after = Changes::after(position, 1);
         let page = (self.source.live()).and_then(|store| store.changes(after).now_or_never());
         matches!(page, Some(Err(Error::NotFound(_))))
@@ -149,13 +168,15 @@ fn told_of_past(job: &JobModel, telling: &mut Telling, state: &State) -> Result<
     };
     let slot = (state.partition, tag);
     let said = job.version(&slot, state.version);
-    if !said.is_some_and(|said| said.is(state) && said.is_in(&telling.scope)) {
+    let of_scope = said.filter(|said| said.is(state) && said.is_in(&telling.scope));
+    let Some(said) = of_scope else {
         return Err(format!("{state:?} was {said:?}"));
+    };
+    let (at, before) = ((said.at, said.revision), telling.newest);
+    if before.is_some_and(|before| before > at) {
+        return Err(format!("{slot:?} was set before what was told before"));
     }
-    if telling.newest > state.timestamp {
-        return Err(format!("{slot:?} is older than what was told before"));
-    }
-    telling.newest = state.timestamp;
+    telling.newest = Some(at);
     match &mut telling.replay {
         Some(replay) => match replay.insert(slot, state.version) {
             None => Ok(()),
@@ -172,6 +193,7 @@ fn told_of_marker(job: &JobModel, telling: &mut Telling, at: Position) -> Result
     let there = job.all_at(&telling.scope, at).into_iter();
     let there: BTreeMap<Slot, u64> = there.map(|(slot, said)| (slot, said.version)).collect();
     telling.next = job.said.partition_point(|said| said.position <= at);
+    telling.reads_after = at;
     match told == there {
         true => Ok(()),
         false => Err(format!("told {told:?}, but at {at} there was {there:?}")),
@@ -195,6 +217,8 @@ fn told_of_change(
         return Err(format!("{state:?} at {at}, but {said:?} comes next"));
     }
     telling.next = next + 1;
+    // More may have changed in the same entry.
+    telling.reads_after = Position::new(at.get().saturating_sub(1));
     Ok(())
 }
 

@@ -87,6 +87,8 @@ pub enum Planted {
     LateManager,
     /// An event that was written is answered as repeated, also after its job was deleted.
     LateRepeat,
+    /// A sweeper takes states to be an hour older than they are.
+    AgedStates,
     /// Who loads the states of a job does not see one of them.
     LostAtSwitch,
     /// A subscriber that goes on is told some states again.
@@ -97,16 +99,42 @@ pub enum Planted {
     Impatient,
     /// A subscriber is told twice that the replay is complete.
     SecondMarker,
+    /// A subscriber is not told that the replay is complete.
+    NoMarker,
+    /// A subscriber is told a state once more after the next version of it.
+    FallingVersion,
+    /// A replay tells what was set together in another order.
+    TurnedMoment,
+    /// A subscriber that goes on is told everything again, although nothing of it is gone.
+    NeedlessRestart,
+    /// A reader is told that its job is gone, although it is not.
+    HiddenJob,
     /// The highest status of a scope wins, instead of the lowest.
     HighestWins,
+    /// A job is taken to have one partition more than it has.
+    OneTooMany,
     /// A barrier takes an error for what it waits for.
     DeafBarrier,
+    /// A barrier waits on when it is told what it waits for.
+    SleepyBarrier,
+    /// A barrier does not fail by an error, and opens later.
+    ForgivingBarrier,
+    /// A barrier that all have reached waits on, and fails by what comes after that.
+    UnopenedBarrier,
+    /// A barrier fails by an error that was over before it began.
+    PastError,
+    /// A barrier opens although its own process has taken back what it waits for.
+    ReopenedBarrier,
+    /// A barrier that was not reached in time counts one too few of those who are behind.
+    OverlookedLaggard,
     /// Who writes a state does not see it until the history tells.
     HiddenWrite,
     /// A record is written whatever there is.
     UnguardedSwap,
     /// A watch is not told that a record ended.
     LostRemoval,
+    /// A watch goes on from where it was when it last told something, and not from where it is.
+    StaleCursor,
 }
 
 impl Planted {

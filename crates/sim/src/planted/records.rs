@@ -12,6 +12,7 @@ use plimsoll_core::store::{
 use plimsoll_core::{Key, Result, Revision, StoreExt};
 
 use super::Planted;
+use super::states::is_state;
 use crate::check::{ARCHIVE, LOCKS, WAITERS, WORKERS};
 use crate::dice::Dice;
 
@@ -71,25 +72,28 @@ impl Planted {
         }
     }
 
-    /// Which of these commits take a lock, if their answers are to be wrong.
-    pub(crate) fn takes(self, commits: &[Commit]) -> Vec<usize> {
-        let takes = |commit: &Commit| match commit.writes.first() {
-            Some(Write::Put(put)) => self == Self::ReusedToken && is_lock(&put.key),
-            _ => false,
+    /// Which of these commits are answered with a wrong revision, and with which.
+    pub(crate) fn misleads(self, commits: &[Commit]) -> Vec<(usize, Revision)> {
+        let wrong = |commit: &Commit| match (self, commit.writes.first()?) {
+            (Self::ReusedToken, Write::Put(put)) => is_lock(&put.key).then_some(Revision::new(1)),
+            (Self::HiddenWrite, Write::Merge(merge)) => {
+                is_state(&merge.key).then_some(Revision::ZERO)
+            }
+            _ => None,
         };
         let places = commits.iter().enumerate();
-        let taking = places.filter(|(_, commit)| takes(commit));
-        taking.map(|(place, _)| place).collect()
+        let misled = places.filter_map(|(place, commit)| Some((place, wrong(commit)?)));
+        misled.collect()
     }
 
-    /// What those who take locks are told.
-    pub(crate) fn tell(takes: &[usize], results: &mut [Result<Receipt>]) {
-        for place in takes {
+    /// What those who made them are told.
+    pub(crate) fn mislead(misled: &[(usize, Revision)], results: &mut [Result<Receipt>]) {
+        for (place, wrong) in misled {
             let Some(Ok(receipt)) = results.get_mut(*place) else {
                 continue;
             };
             if let Some(Outcome::Written { revision, .. }) = receipt.outcomes.first_mut() {
-                *revision = Revision::new(1);
+                *revision = *wrong;
             }
         }
     }

@@ -197,7 +197,7 @@ async fn next(
         clock.sleep(PATIENCE).await;
     };
     match select(std::pin::pin!(subscription.next()), std::pin::pin!(over)).await {
-        Either::Left((event, _)) => event.transpose(),
+        Either::Left((event, _)) => Ok(event.transpose()?.map(StateEvent::keep)),
         Either::Right(_) => Ok(None),
     }
 }

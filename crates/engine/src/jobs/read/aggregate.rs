@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_core::Name;
 
 use super::gaps::Gaps;
-use crate::jobs::{FINISHED, NOT_STARTED};
+use crate::jobs::{FINISHED, NOT_STARTED, WARNING};
 
 /// What the partitions of a job have said, in the order of who speaks first.
 ///
@@ -75,17 +75,6 @@ impl Lowest {
             Self::State(partition, _) | Self::Silent(partition) => *partition,
         }
     }
-}
-
-/// What a barrier has to do, and because of which partition: the lowest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// All partitions are there.
-    Reached(u32),
-    /// It has a negative status.
-    Failed(u32),
-    /// It is not there yet.
-    Waiting(u32),
 }
 
 impl Aggregate {
@@ -214,15 +203,31 @@ impl Aggregate {
         self.by_tag.iter().map(of).collect()
     }
 
-    /// What a barrier at this tag and status has to do. A negative status of any partition fails it,
-    /// a warning too, whatever it waits for.
-    pub(crate) fn verdict(&self, tag: &Name, wanted: i32) -> Verdict {
-        let (status, lowest) = self.of_tag(tag);
-        match lowest.partition() {
-            partition if status < 0 => Verdict::Failed(partition),
-            partition if status >= wanted => Verdict::Reached(partition),
-            partition => Verdict::Waiting(partition),
-        }
+    /// The lowest status of a tag, and whose it is, among the partitions that count. One without a state always does.
+    pub(crate) fn lowest_of(&self, tag: &Name, counts: impl Fn(u32) -> bool) -> Option<(i32, u32)> {
+        let Some(of_tag) = self.by_tag.get(tag) else {
+            return (self.partitions > 0).then_some((NOT_STARTED, 0));
+        };
+        let silent = of_tag.missing.first().map(|gap| (NOT_STARTED, gap));
+        let said = of_tag.ranks.iter().find(|(_, one)| counts(*one)).copied();
+        said.into_iter().chain(silent).min()
+    }
+
+    /// The partition with the lowest negative status at a tag, or the lowest that is no warning if these do not count.
+    /// However many have warned, none of them is looked at then.
+    pub(crate) fn failed(&self, tag: &Name, despite_warnings: bool) -> Option<u32> {
+        let ranks = &self.by_tag.get(tag)?.ranks;
+        let negative = (i32::MIN, 0)..(NOT_STARTED, 0);
+        let failed = match despite_warnings {
+            false => ranks.range(negative).next(),
+            true => {
+                let below = ranks.range((i32::MIN, 0)..(WARNING, 0));
+                below
+                    .chain(ranks.range((WARNING + 1, 0)..(NOT_STARTED, 0)))
+                    .next()
+            }
+        };
+        failed.map(|(_, partition)| *partition)
     }
 
     /// How many partitions have a lower status than this, which is positive.

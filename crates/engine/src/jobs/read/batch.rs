@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::event::{Cursor, Point, StateEvent};
-use super::portion::{Portion, ToldState};
+use super::portion::{LentState, Portion};
 use crate::jobs::State;
 
 /// What a subscription tells at once: see
@@ -18,7 +18,8 @@ pub enum StateBatch {
         /// Goes on from here.
         cursor: Cursor,
     },
-    /// Changes are missing: they were not kept long enough. What there is follows as another replay.
+    /// Changes may be missing: what was written since the cursor is not kept any more. What there is follows as another
+    /// replay.
     Restarted,
 }
 
@@ -52,10 +53,10 @@ impl States {
             .map(|(_, state)| state)
     }
 
-    /// The same as the `Stream` of single events tells them.
-    pub fn events(&self) -> impl Iterator<Item = StateEvent> {
+    /// The same as single events.
+    pub fn events(&self) -> impl Iterator<Item = StateEvent<LentState<'_>>> {
         let told = self.portion.covered(self.some.clone());
-        told.map(|(index, _)| StateEvent::State(ToldState::new(self.portion.clone(), index)))
+        told.map(|(index, _)| StateEvent::State(LentState::new(&self.portion, index)))
     }
 
     /// Whether they were there before the subscription began.

@@ -5,6 +5,7 @@
 //! reader misses nothing and gets nothing twice.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,15 +13,16 @@ use std::time::Duration;
 use plimsoll_core::change::{Change, Entry, Interest};
 use plimsoll_core::error::{Applied, Conflict, NotFound, Unavailable};
 use plimsoll_core::record::Record;
-use plimsoll_core::{Error, Key, Position, Prefix, Result, Revision};
+use plimsoll_core::{Error, Key, Name, Position, Prefix, Result, Revision};
 use tokio::sync::Notify;
 use tracing::{error, warn};
 
+use super::aims::{Aim, Aims, Decided, Goal};
 use super::fold::{Fold, News};
 use super::load;
 use super::wake::Wakes;
 use crate::Engine;
-use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Told, places};
+use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Told, Woken, places};
 use crate::jobs::info::{self, Job, Life};
 use crate::jobs::stored::{Keys, Own};
 use crate::jobs::{Scope, State};
@@ -33,6 +35,9 @@ const BYTES_KEPT: usize = 4 << 20;
 /// Reads what subscribers are told.
 pub(crate) type Events = Reader<Place, Arc<State>, Error>;
 
+/// What was told, each state at its revision; a reader of what is told from then on; and up to where it was.
+pub(crate) type Snapshot = (Vec<(Revision, Arc<State>)>, Events, Place);
+
 /// The states of one job.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -44,7 +49,54 @@ pub(crate) struct Cache {
     inner: Mutex<Inner>,
     pub(crate) events: Arc<Fanout<Place, Arc<State>, Error>>,
     pub(super) wakes: Mutex<Wakes>,
-    changed: Notify,
+    changed: Arc<Notify>,
+}
+
+/// What the cache holds, under its lock. Whoever is woken by what happens meanwhile is woken as soon as that is free
+/// again: a waker may run anything, also a look at the states.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    inner: MutexGuard<'a, Inner>,
+    // Dropped after the lock, in the order of fields.
+    later: Later,
+}
+
+/// Those who are woken when this is dropped.
+#[derive(Debug, Default)]
+struct Later {
+    readers: Vec<Woken>,
+    decided: Decided,
+    /// Those who ask until there is an answer.
+    asking: Option<Arc<Notify>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.later = std::mem::take(&mut self.inner.later);
+        self.later.decided = self.inner.aims.decided();
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if let Some(asking) = &self.asking {
+            asking.notify_waiters();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -60,9 +112,13 @@ pub(crate) struct Inner {
     /// The history says that there is one.
     job_there: bool,
     pub(crate) fold: Fold,
+    /// What barriers wait for.
+    aims: Aims,
     /// What was written in this process before it was known which life of the job is read.
     early: BTreeMap<Key, (Life, Own)>,
     patience: Patience,
+    /// Who is woken as soon as the lock is free.
+    later: Later,
 }
 
 #[derive(Debug)]
@@ -87,19 +143,24 @@ impl Cache {
                 job_from: Revision::default(),
                 job_there: false,
                 fold: Fold::new(keys.clone()),
+                aims: Aims::default(),
                 early: BTreeMap::new(),
                 patience: Patience::default(),
+                later: Later::default(),
             }),
             events: Arc::new(Fanout::new(place, events_kept, BYTES_KEPT)),
             wakes: Mutex::default(),
-            changed: Notify::new(),
+            changed: Arc::default(),
             engine,
             keys,
         })
     }
 
-    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn inner(&self) -> Held<'_> {
+        Held {
+            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            later: Later::default(),
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -166,13 +227,23 @@ impl Cache {
     }
 
     /// What was told of a scope, and a reader of what is told from then on.
-    pub(crate) async fn snapshot(&self, scope: &Scope) -> Result<(Vec<Arc<State>>, Events, Place)> {
+    pub(crate) async fn snapshot(&self, scope: &Scope) -> Result<Snapshot> {
         self.ask(|inner| {
             let read = || {
                 inner.fold.in_range(scope)?;
                 Ok((inner.fold.told(scope), self.events.reader(), inner.upto))
             };
             Some(read())
+        })
+        .await
+    }
+
+    /// What a barrier waits for, from when it serves.
+    pub(crate) async fn aim(&self, tag: &Name, goal: Goal) -> Result<Arc<Aim>> {
+        self.until(|inner| match &inner.phase {
+            Phase::Loading => None,
+            Phase::Serving => Some(Ok(inner.aims.begin(&inner.fold, tag, goal))),
+            Phase::Closed(error) => Some(Err(error.clone())),
         })
         .await
     }
@@ -190,7 +261,11 @@ impl Cache {
         let mut inner = self.inner();
         match &inner.job {
             Some(job) if Life::of(&job.info) == *life => {
-                owns.into_iter().for_each(|own| inner.fold.wrote(own));
+                for own in owns {
+                    let key = own.key.clone();
+                    inner.fold.wrote(own);
+                    self.aim_at(&mut inner, &key);
+                }
             }
             Some(_) => {}
             None => {
@@ -198,8 +273,6 @@ impl Cache {
                 inner.early.extend(owns.into_iter().map(early));
             }
         }
-        drop(inner);
-        self.changed.notify_waiters();
     }
 
     /// Serves from now on what it holds: it has been told everything up to its place.
@@ -213,8 +286,10 @@ impl Cache {
             }
             inner.fold.ready(job.info.partitions);
             inner.phase = Phase::Serving;
-            self.events.restart(inner.upto);
-            self.changed.notify_waiters();
+            inner.aims.all_changed(&inner.fold);
+            let woken = self.events.restart(inner.upto);
+            inner.later.readers.push(woken);
+            inner.later.asking = Some(self.changed.clone());
         }
     }
 
@@ -223,14 +298,25 @@ impl Cache {
         if !matches!(inner.phase, Phase::Closed(_)) {
             inner.phase = Phase::Closed(error.clone());
             inner.epoch += 1;
-            self.events.end(error);
-            self.changed.notify_waiters();
+            inner.aims.end(&error);
+            inner.later.readers.push(self.events.end(error));
+            inner.later.asking = Some(self.changed.clone());
         }
     }
 
     /// Nobody reads any more: nothing is loaded, and whoever tells it something is not heard.
     pub(crate) fn abandon(&self) {
         self.close(&mut self.inner(), Error::Closed);
+    }
+
+    /// A state has changed: barriers go by that.
+    fn aim_at(&self, inner: &mut Inner, key: &Key) {
+        if !matches!(inner.phase, Phase::Serving) || inner.aims.is_empty() {
+            return;
+        }
+        if let Some((partition, tag)) = self.keys.parse(key) {
+            inner.aims.changed(&inner.fold, partition, &tag);
+        }
     }
 
     /// Folds a record that a scan or the history shows.
@@ -319,18 +405,27 @@ impl Cache {
         inner: &mut Inner,
         (place, change): (Place, &Change),
     ) -> Option<Told<Place, Arc<State>>> {
-        match change {
-            Change::Put(record) => self.put(inner, record).map(|event| Told {
-                place,
-                bytes: change.size(),
-                event,
-            }),
+        let (key, event) = match change {
+            Change::Put(record) => (&record.key, self.put(inner, record)),
             Change::Removed { key, revision, .. } => {
                 inner.fold.remove(key, *revision);
-                None
+                (key, None)
             }
-            Change::Task(_) | Change::Group { .. } => None,
-        }
+            Change::Task(_) | Change::Group { .. } => return None,
+        };
+        // Also what was known: something that this process has written may be told now.
+        self.aim_at(inner, key);
+        event.map(|event| Told {
+            place,
+            bytes: change.size(),
+            event,
+        })
+    }
+
+    /// What the history should have told and has not was adopted, in no order: barriers go by what is there after all
+    /// of it.
+    pub(crate) fn adopted(&self, inner: &mut Inner) {
+        inner.aims.all_changed(&inner.fold);
     }
 
     fn spawn_load(&self, refresh: bool, epoch: u64) {

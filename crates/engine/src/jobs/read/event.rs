@@ -8,7 +8,7 @@ use plimsoll_core::{Name, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Place;
-use crate::jobs::ToldState;
+use crate::jobs::{LentState, ToldState};
 
 /// How to subscribe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub(crate) enum Point {
     Restarted,
 }
 
-impl From<Point> for StateEvent {
+impl<S> From<Point> for StateEvent<S> {
     fn from(point: Point) -> Self {
         match point {
             Point::ReplayComplete(cursor) => Self::ReplayComplete { cursor },
@@ -134,28 +134,52 @@ impl From<Point> for StateEvent {
     }
 }
 
-/// What a subscription tells.
+/// What a subscription tells: [`Subscription::next`](crate::jobs::Subscription::next) with a state that is lent, its
+/// `Stream` with one that is one's own.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StateEvent {
+pub enum StateEvent<S = ToldState> {
     /// A state.
-    State(ToldState),
+    State(S),
     /// Everything that was there has been told. What follows is what changes.
     ReplayComplete {
         /// Goes on from here.
         cursor: Cursor,
     },
-    /// Changes are missing: they were not kept long enough. What there is follows as another replay, up to
-    /// another [`ReplayComplete`](Self::ReplayComplete).
+    /// Changes may be missing: what was written since the cursor is not kept any more. What there is follows as another
+    /// replay, up to another [`ReplayComplete`](Self::ReplayComplete).
     Restarted,
+}
+
+impl<S> StateEvent<S> {
+    fn cursor_by(&self, of: impl FnOnce(&S) -> Option<Cursor>) -> Option<Cursor> {
+        match self {
+            Self::State(state) => of(state),
+            Self::ReplayComplete { cursor } => Some(cursor.clone()),
+            Self::Restarted => None,
+        }
+    }
 }
 
 impl StateEvent {
     /// Goes on after this event; `None` during the replay, which can only begin again.
     pub fn cursor(&self) -> Option<Cursor> {
+        self.cursor_by(ToldState::cursor)
+    }
+}
+
+impl StateEvent<LentState<'_>> {
+    /// Goes on after this event; `None` during the replay, which can only begin again.
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.cursor_by(|state| state.cursor())
+    }
+
+    /// It as one's own, whatever the subscription tells next.
+    #[inline]
+    pub fn keep(self) -> StateEvent {
         match self {
-            Self::State(state) => state.cursor(),
-            Self::ReplayComplete { cursor } => Some(cursor.clone()),
-            Self::Restarted => None,
+            Self::State(state) => StateEvent::State(state.keep()),
+            Self::ReplayComplete { cursor } => StateEvent::ReplayComplete { cursor },
+            Self::Restarted => StateEvent::Restarted,
         }
     }
 }

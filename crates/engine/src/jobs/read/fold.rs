@@ -13,7 +13,7 @@ use plimsoll_core::{Error, Invalid, Key, Name, Result};
 
 use super::aggregate::{Aggregate, Lowest};
 use crate::jobs::stored::{Keys, Own, Stored};
-use crate::jobs::{Scope, State};
+use crate::jobs::{NOT_STARTED, Scope, State};
 
 /// How many writes of this process are known of each state before they are told.
 const OWN_MAX: usize = 16;
@@ -42,7 +42,25 @@ struct Slot {
     told: Told,
     /// The last that were written in this process and are not told yet, the newest last: nobody has to read them
     /// once more when they are told.
-    own: VecDeque<(Revision, Arc<State>)>,
+    own: VecDeque<Untold>,
+    /// Those before them, if they are not told yet either.
+    crowded_out: Option<CrowdedOut>,
+}
+
+/// A state that was written in this process.
+#[derive(Debug)]
+struct Untold {
+    revision: Revision,
+    state: Arc<State>,
+}
+
+/// States of which nothing else is known any more.
+#[derive(Clone, Copy, Debug)]
+struct CrowdedOut {
+    /// The revision of the last.
+    last: Revision,
+    /// The lowest of their statuses.
+    lowest: i32,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +69,15 @@ enum Told {
     Nothing,
     State(Arc<State>),
     Unreadable(Error),
+}
+
+impl Told {
+    fn state(&self) -> Option<&Arc<State>> {
+        match self {
+            Self::State(state) => Some(state),
+            Self::Nothing | Self::Unreadable(_) => None,
+        }
+    }
 }
 
 /// What is new about something that was told.
@@ -81,10 +108,9 @@ impl Slot {
 
     /// What readers see.
     fn state(&self) -> Option<&Arc<State>> {
-        match (self.own.back(), &self.told) {
-            (Some((_, own)), _) => Some(own),
-            (None, Told::State(state)) => Some(state),
-            (None, Told::Nothing | Told::Unreadable(_)) => None,
+        match self.own.back() {
+            Some(own) => Some(&own.state),
+            None => self.told.state(),
         }
     }
 
@@ -97,10 +123,13 @@ impl Slot {
 
     /// The version that was told last.
     fn version(&self) -> Option<u64> {
-        match &self.told {
-            Told::State(state) => Some(state.version),
-            Told::Nothing | Told::Unreadable(_) => None,
-        }
+        self.told.state().map(|state| state.version)
+    }
+
+    /// The status that was told last.
+    fn status_told(&self) -> i32 {
+        let told = self.told.state();
+        told.map_or(NOT_STARTED, |told| told.status)
     }
 
     fn is_there(&self) -> bool {
@@ -115,14 +144,36 @@ impl Slot {
     /// Everything up to this revision is told.
     fn pass(&mut self, revision: Revision) {
         self.revision = revision;
-        let told = self.own.partition_point(|(own, _)| *own <= revision);
+        let told = self.own.partition_point(|own| own.revision <= revision);
         self.own.drain(..told);
+        self.crowded_out.take_if(|gone| gone.last <= revision);
+    }
+
+    fn wrote(&mut self, own: Untold) {
+        if self.own.len() == OWN_MAX
+            && let Some(gone) = self.own.pop_front()
+        {
+            let (before, status) = (self.crowded_out, gone.state.status);
+            self.crowded_out = Some(CrowdedOut {
+                last: gone.revision,
+                lowest: before.map_or(status, |before| before.lowest.min(status)),
+            });
+        }
+        self.own.push_back(own);
+    }
+
+    /// The revision of the last write that is not told yet and may be lower than this.
+    fn untold_below(&self, status: i32) -> Option<Revision> {
+        let mut low = self.own.iter().rev();
+        let low = low.find(|own| own.state.status < status);
+        let crowded_out = self.crowded_out.filter(|gone| gone.lowest < status);
+        (low.map(|own| own.revision)).or(crowded_out.map(|gone| gone.last))
     }
 
     /// What this process has written as this revision, as long as that is known.
     fn own_at(&self, revision: Revision) -> Option<&Arc<State>> {
-        let own = self.own.iter().find(|(own, _)| *own == revision);
-        own.map(|(_, state)| state)
+        let own = self.own.iter().find(|own| own.revision == revision);
+        own.map(|own| &own.state)
     }
 }
 
@@ -223,18 +274,17 @@ impl Fold {
     /// A state was written in this process: readers see it at once.
     pub(crate) fn wrote(&mut self, own: Own) {
         let newer = |slot: &Slot| {
-            let last = slot.own.back().map(|(revision, _)| *revision);
+            let last = slot.own.back().map(|own| own.revision);
             own.revision > slot.revision.max(last.unwrap_or_default())
         };
         if let Some(place) = self.keys.parse(&own.key)
             && self.slot(place.0, &place.1).is_none_or(newer)
         {
-            self.change(place, |slot| {
-                if slot.own.len() == OWN_MAX {
-                    slot.own.pop_front();
-                }
-                slot.own.push_back((own.revision, own.state));
-            });
+            let own = Untold {
+                revision: own.revision,
+                state: own.state,
+            };
+            self.change(place, |slot| slot.wrote(own));
         }
     }
 
@@ -261,22 +311,69 @@ impl Fold {
             .replace(place.0, &place.1, before.status, after.status);
     }
 
-    /// The lowest state of a tag as it was told, if readers see something newer of this process: what they see
-    /// then was perhaps never there at one moment.
-    pub(crate) fn lowest_told(&self, tag: &Name) -> Option<State> {
-        let mut untold = self.untold.range((tag.clone(), 0)..);
-        untold.next().filter(|(of, _)| of == tag)?;
-        let told = |partition: u32| {
-            let slot = self.slot(partition, tag);
-            match slot.map(|slot| &slot.told) {
-                Some(Told::State(state)) => State::clone(state),
-                Some(Told::Nothing | Told::Unreadable(_)) | None => {
-                    State::not_started(self.keys.name.clone(), partition, Some(tag.clone()))
-                }
-            }
-        };
-        let all = (0..self.aggregate.partitions()).map(told);
-        all.min_by_key(|state| (state.status, state.partition))
+    /// The partitions of which readers see something of a tag that was written in this process and is not told yet.
+    fn untold_of(&self, tag: &Name) -> impl Iterator<Item = (u32, &Slot)> {
+        let untold = self.untold.range((tag.clone(), 0)..);
+        let of_tag = untold.take_while(move |(of, _)| of == tag);
+        of_tag.filter_map(|(tag, partition)| Some((*partition, self.slot(*partition, tag)?)))
+    }
+
+    /// Which partitions this process has set to a lower status than this, and at which revision last, as far as that is not
+    /// told yet.
+    pub(crate) fn untold_below(&self, tag: &Name, status: i32) -> Vec<(u32, Revision)> {
+        let untold = self.untold_of(tag);
+        let low = untold.filter_map(|(one, slot)| Some((one, slot.untold_below(status)?)));
+        low.collect()
+    }
+
+    /// Whether a partition and tag was told up to this revision. Of what nothing is known of, everything was: all was
+    /// read anew.
+    pub(crate) fn is_told(&self, partition: u32, tag: &Name, revision: Revision) -> bool {
+        let slot = self.slot(partition, tag);
+        slot.is_none_or(|slot| slot.revision >= revision)
+    }
+
+    /// The status of a partition and tag as it was told last.
+    pub(crate) fn status_told(&self, partition: u32, tag: &Name) -> i32 {
+        let slot = self.slot(partition, tag);
+        slot.map_or(NOT_STARTED, Slot::status_told)
+    }
+
+    /// The state of a partition and tag as it was told last; not started, if there is none.
+    pub(crate) fn state_told(&self, partition: u32, tag: &Name) -> State {
+        let told = self.slot(partition, tag).and_then(|slot| slot.told.state());
+        told.map_or_else(
+            || State::not_started(self.keys.name.clone(), partition, Some(tag.clone())),
+            |told| State::clone(told),
+        )
+    }
+
+    /// Whether it is plain, without a look at everybody, that the lowest status of a tag as it was told is lower than
+    /// this.
+    pub(crate) fn is_plainly_below(&self, tag: &Name, status: i32) -> bool {
+        let (seen, lowest) = self.aggregate.of_tag(tag);
+        let slot = self.slot(lowest.partition(), tag);
+        if seen < status && slot.is_none_or(|slot| slot.own.is_empty()) {
+            return true;
+        }
+        let counts = |partition: u32| partition < self.aggregate.partitions();
+        let mut untold = self.untold_of(tag);
+        untold.any(|(partition, slot)| counts(partition) && slot.status_told() < status)
+    }
+
+    /// The lowest status of a tag as it was told, and whose it is.
+    pub(crate) fn lowest_told(&self, tag: &Name) -> (i32, u32) {
+        let (partitions, mut untold) = (self.aggregate.partitions(), BTreeMap::new());
+        for (partition, slot) in self.untold_of(tag).filter(|(one, _)| *one < partitions) {
+            untold.insert(partition, slot.status_told());
+        }
+        let told = self
+            .aggregate
+            .lowest_of(tag, |one| !untold.contains_key(&one));
+        let untold = untold
+            .iter()
+            .map(|(partition, status)| (*status, *partition));
+        untold.chain(told).min().unwrap_or((NOT_STARTED, 0))
     }
 
     /// The state that speaks for a scope.
@@ -317,12 +414,11 @@ impl Fold {
         Ok(slots.cloned().collect())
     }
 
-    /// The states of a scope that were told, in no useful order.
-    pub(crate) fn told(&self, scope: &Scope) -> Vec<Arc<State>> {
-        let told = self.slots_of(scope).filter_map(|slot| match &slot.told {
-            Told::State(state) => Some(state.clone()),
-            Told::Nothing | Told::Unreadable(_) => None,
-        });
+    /// The states of a scope that were told, in no useful order, each with the revision up to which its record was told: its
+    /// own, unless somebody wrote by hand what is passed over.
+    pub(crate) fn told(&self, scope: &Scope) -> Vec<(Revision, Arc<State>)> {
+        let told = self.slots_of(scope);
+        let told = told.filter_map(|slot| Some((slot.revision, slot.told.state()?.clone())));
         told.collect()
     }
 
@@ -398,3 +494,6 @@ impl Fold {
         slot.is_some_and(|slot| slot.revision == revision && slot.is_there())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,12 +25,13 @@ pub(crate) async fn run(cache: Arc<Cache>, refresh: bool, epoch: u64) {
     }
 }
 
-/// Where the history ends now.
+/// Whoever was told up to here knows everything that was acknowledged by now, or could be read.
 pub(crate) async fn newest(cache: &Cache) -> Result<Place> {
     let engine = &cache.engine;
-    let call = || history::newest(engine.store().as_ref());
+    let call = || history::end(engine.store().as_ref());
     let clock = engine.clock().as_ref();
-    engine.reconnect().patiently(clock, call).await
+    let end = engine.reconnect().patiently(clock, call).await?;
+    Ok(end.newest)
 }
 
 /// Reads everything while the history goes on to be told. Each page shows at least what was told when it
@@ -72,8 +73,15 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
         let missed = newer
             .iter()
             .filter_map(|record| adopt(cache, inner, record));
-        let events: Vec<_> = missed.collect();
-        cache.tell(inner, events);
+        let missed: Vec<_> = missed.collect();
+        // Each has a place of its own, so that whoever goes on after one of them is told those behind it.
+        let places = inner.upto.unheard(missed.len());
+        let events = places.zip(missed).map(|(place, (event, bytes))| Told {
+            place,
+            bytes,
+            event,
+        });
+        cache.tell(inner, events.collect());
         for (key, revision) in unseen {
             // It was there before, and was not told of again: it ended unheard.
             if inner.fold.still(&key, revision) && inner.fold.remove(&key, revision) {
@@ -87,6 +95,7 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
                 );
             }
         }
+        cache.adopted(inner);
         // Not before: whoever follows a job that ended is told what came before that.
         if cache.is_fresh(inner, job.as_ref())
             && let Err(error) = cache.job(inner, job.as_ref())
@@ -99,8 +108,8 @@ async fn reconcile(cache: &Cache, epoch: u64) -> Result<()> {
     Ok(())
 }
 
-/// A record that nobody told of.
-fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<Told<Place, Arc<State>>> {
+/// A record that nobody told of, and about how many bytes it takes.
+fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<(Arc<State>, usize)> {
     let event = cache.put(inner, record)?;
     cache.engine.telemetry().states.drifted();
     warn!(
@@ -111,11 +120,7 @@ fn adopt(cache: &Cache, inner: &mut Inner, record: &Record) -> Option<Told<Place
         eventID = event.event_id.as_ref().map(|id| id.as_str()),
         "🟡 state was missed"
     );
-    Some(Told {
-        place: inner.upto,
-        bytes: record.size(),
-        event,
-    })
+    Some((event, record.size()))
 }
 
 async fn read_job(cache: &Cache) -> Result<Option<Record>> {

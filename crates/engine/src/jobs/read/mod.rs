@@ -1,9 +1,10 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
-//! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them,
-//! `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch`, `versions` and `barrier` what
-//! readers have.
+//! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them, `aims` what
+//! barriers wait for, `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch`, `versions`
+//! and `barrier` what readers have.
 
 pub(crate) mod aggregate;
+mod aims;
 pub(crate) mod barrier;
 pub(crate) mod batch;
 pub(crate) mod cache;

@@ -2,7 +2,7 @@
 //!
 //! A thousand subscribers are told the same states, by every core. Whoever counts the holders of a state
 //! writes what all of them read, and then all wait for each other's memory. So each subscription has a portion of
-//! its own, and a state that is told holds that one.
+//! its own: a state is lent of that one, and who keeps it holds that one.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -84,10 +84,85 @@ impl Portion {
     }
 }
 
-/// A state that a subscription tells. It can be used like the [`State`] that it is.
+/// A state that a subscription tells, lent until the next one. It can be used like the [`State`] that it is.
 ///
-/// It holds what was told together with it: up to [`depth`](super::event::SubscribeOptions::depth) states. Whoever
-/// keeps it for long keeps a clone of its [`state`](Self::state) instead.
+/// To count who holds a state takes longer than to tell it. This one is not counted: [`keep`](Self::keep) makes one that
+/// is one's own.
+#[derive(Clone, Copy)]
+pub struct LentState<'a> {
+    portion: &'a Arc<Portion>,
+    index: usize,
+}
+
+impl<'a> LentState<'a> {
+    /// The state at an index of what a portion has.
+    #[inline]
+    pub(super) fn new(portion: &'a Arc<Portion>, index: usize) -> Self {
+        Self { portion, index }
+    }
+
+    #[inline]
+    fn told(self) -> &'a Told<Place, Arc<State>> {
+        // A portion does not change as long as somebody borrows or holds it.
+        &self.portion.all()[self.index]
+    }
+
+    /// It as one's own, whatever the subscription tells next.
+    #[inline]
+    pub fn keep(self) -> ToldState {
+        ToldState {
+            portion: self.portion.clone(),
+            index: self.index,
+        }
+    }
+
+    /// The state.
+    #[inline]
+    pub fn state(self) -> &'a Arc<State> {
+        &self.told().event
+    }
+
+    /// Whether it was there before the subscription began.
+    #[inline]
+    pub fn is_replay(self) -> bool {
+        self.portion.is_replay
+    }
+
+    /// Goes on after this state; `None` during the replay, which can only begin again.
+    pub fn cursor(self) -> Option<Cursor> {
+        (!self.is_replay()).then(|| self.portion.cursor(self.told().place))
+    }
+}
+
+impl Deref for LentState<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state()
+    }
+}
+
+impl PartialEq for LentState<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.state() == other.state())
+            && self.is_replay() == other.is_replay()
+            && self.cursor() == other.cursor()
+    }
+}
+
+impl fmt::Debug for LentState<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (f.debug_struct("LentState").field("state", self.state()))
+            .field("cursor", &self.cursor())
+            .finish()
+    }
+}
+
+/// A state that a subscription has told, as one's own. It can be used like the [`State`] that it is.
+///
+/// It holds what was told together with it: up to 512 states, or about half a megabyte of them, unless
+/// [`keeping_events`](crate::Engine::keeping_events) says more; of a replay up to
+/// [`depth`](super::event::SubscribeOptions::depth). Whoever keeps it for long keeps a clone of its [`state`](Self::state) instead.
 #[derive(Clone)]
 pub struct ToldState {
     portion: Arc<Portion>,
@@ -95,32 +170,25 @@ pub struct ToldState {
 }
 
 impl ToldState {
-    /// The state at an index of what a portion has.
     #[inline]
-    pub(super) fn new(portion: Arc<Portion>, index: usize) -> Self {
-        Self { portion, index }
-    }
-
-    #[inline]
-    fn told(&self) -> &Told<Place, Arc<State>> {
-        // A portion does not change as long as somebody else has it.
-        &self.portion.all()[self.index]
+    fn lend(&self) -> LentState<'_> {
+        LentState::new(&self.portion, self.index)
     }
 
     /// The state.
     pub fn state(&self) -> &Arc<State> {
-        &self.told().event
+        self.lend().state()
     }
 
     /// Whether it was there before the subscription began.
     #[inline]
     pub fn is_replay(&self) -> bool {
-        self.portion.is_replay
+        self.lend().is_replay()
     }
 
     /// Goes on after this state; `None` during the replay, which can only begin again.
     pub fn cursor(&self) -> Option<Cursor> {
-        (!self.is_replay()).then(|| self.portion.cursor(self.told().place))
+        self.lend().cursor()
     }
 }
 
@@ -134,9 +202,7 @@ impl Deref for ToldState {
 
 impl PartialEq for ToldState {
     fn eq(&self, other: &Self) -> bool {
-        (self.state() == other.state())
-            && self.is_replay() == other.is_replay()
-            && self.cursor() == other.cursor()
+        self.lend() == other.lend()
     }
 }
 

@@ -1,24 +1,26 @@
 //! Every change of the states of a job, after what there is.
 
+mod telling;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::{FutureExt, Stream};
+use futures::FutureExt;
 use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
 use plimsoll_core::{Error, Name, Result};
 
-use super::batch::{StateBatch, States};
-use super::cache::Events;
-use super::event::{Point, StateEvent, SubscribeOptions};
-use super::portion::{Portion, ToldState};
+pub use self::telling::Next;
+use super::cache::{Events, Snapshot};
+use super::event::{Cursor, Point, SubscribeOptions};
+use super::portion::Portion;
 use super::versions::Versions;
 use super::view::Kept;
 use crate::history::{Part, Place, Seen, Share, Taken, Told, read};
@@ -52,6 +54,8 @@ pub struct Subscription {
     deliveries: Histogram,
     /// Everything up to here is in the buffer, or was.
     after: Place,
+    /// No replay is under way, and none is about to begin.
+    is_live: bool,
     /// Of what it has read by itself and told.
     versions: Versions,
     step: Step,
@@ -77,7 +81,6 @@ enum Step {
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
-type Snapshot = (Vec<Arc<State>>, Events, Place);
 
 impl Subscription {
     pub(crate) async fn open(
@@ -103,6 +106,7 @@ impl Subscription {
             portion: Arc::new(Portion::new(job, generation, scope)),
             left: 0..0,
             after: upto,
+            is_live: false,
             versions: Versions::default(),
             step: Step::Over,
             waiting: false,
@@ -116,6 +120,7 @@ impl Subscription {
             }
             Some(Some(after)) => {
                 subscription.after = after;
+                subscription.is_live = true;
                 // A place that nobody was told of yet may be one that this history never had.
                 subscription.step = match after <= upto && events.seek(after) {
                     true => Step::Live(events),
@@ -134,45 +139,52 @@ impl Subscription {
         self
     }
 
-    /// The next event; `None` after the end.
-    #[inline]
-    pub async fn next(&mut self) -> Option<Result<StateEvent>> {
-        poll_fn(
-            #[inline]
-            |context| Pin::new(&mut *self).poll_next(context),
-        )
-        .await
-    }
-
-    /// The next events together: the states that are ready, as many as are buffered at most, or what comes between states; `None` after the end.
+    /// Goes on from here: everything up to it was told, or is of other scopes. `None` during a replay, which can only begin
+    /// again.
     ///
-    /// Subscribers share the states of a batch, and none is counted or copied for who looks at it. That is felt
-    /// where there are hundreds of subscribers. Both ways may be used on the same subscription.
+    /// Where others write and nothing of the scope changes for longer than the history is kept, the cursor of the last
+    /// event is too old to go on from. This one is not, if it is asked for now and then.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use plimsoll_core::{Memory, Namespace};
     /// # use plimsoll_engine::Engine;
-    /// use plimsoll_engine::jobs::{NewState, Scope, StateBatch, SubscribeOptions};
+    /// use plimsoll_engine::jobs::{NewState, Scope, StateEvent, SubscribeOptions};
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # let store = Arc::new(Memory::new().open(Namespace::new("imports")?));
     /// # let jobs = Engine::new(store).jobs();
     /// let manager = jobs.join("import-7", 0, 4).await?;
-    /// for tag in ["ingest", "index"] {
-    ///     manager.set_state(NewState::new(tag, 40)?).await?;
-    /// }
+    /// let mut events = manager.subscribe(Scope::all(), SubscribeOptions::default()).await?;
+    /// assert_eq!(events.cursor(), None);
+    /// events.next().await.unwrap()?; // the marker
+    /// let after = events.cursor();
+    /// drop(events);
     ///
-    /// let monitor = jobs.monitor("import-7").await?;
-    /// let mut events = monitor.subscribe(Scope::all(), SubscribeOptions::default()).await?;
-    /// let Some(StateBatch::States(states)) = events.next_batch().await.transpose()? else {
-    ///     panic!("there are states");
+    /// manager.set_state(NewState::new("ingest", 40)?).await?;
+    /// let options = SubscribeOptions { after, ..SubscribeOptions::default() };
+    /// let mut events = manager.subscribe(Scope::all(), options).await?;
+    /// let StateEvent::State(state) = events.next().await.unwrap()? else {
+    ///     panic!("there is a state");
     /// };
-    /// assert!(states.is_replay());
-    /// assert!(states.iter().all(|state| state.status == 40));
+    /// assert_eq!((state.status, state.is_replay()), (40, false));
     /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
     /// ```
-    pub async fn next_batch(&mut self) -> Option<Result<StateBatch>> {
-        poll_fn(|context| self.poll_told(context, Self::batch)).await
+    pub fn cursor(&self) -> Option<Cursor> {
+        let place = self.is_live.then(|| self.reached())??;
+        Some(self.portion.cursor(place))
+    }
+
+    /// Up to here nothing is left to be told, of what was written by now. `None`: nothing of the portion was told yet.
+    fn reached(&self) -> Option<Place> {
+        let all = self.portion.all();
+        if self.left.start < self.left.end.min(all.len()) {
+            let last = self.left.start.checked_sub(1)?;
+            return all.get(last).map(|told| told.place);
+        }
+        Some(match &self.step {
+            Step::Live(events) => self.after.max(events.reached()),
+            _ => self.after,
+        })
     }
 
     /// Whether it had nothing left to tell when it was polled last: whatever reads showed before that has
@@ -183,12 +195,16 @@ impl Subscription {
 
     /// Begins to tell what there is.
     fn begin(&mut self, (mut states, events, upto): Snapshot) {
-        states.sort_unstable_by(|one, other| {
-            let order = |state: &State| (state.timestamp, state.version, state.partition);
-            (order(one).cmp(&order(other))).then_with(|| one.tag.cmp(&other.tag))
+        // What was written together has one timestamp. Its revisions are in the order in which it was set; where a store
+        // numbers records of their own, any order is as good, as long as it is always the same.
+        states.sort_unstable_by(|(at, one), (other_at, other)| {
+            let (at, other_at) = ((one.timestamp, at), (other.timestamp, other_at));
+            let place = (one.partition, &one.tag).cmp(&(other.partition, &other.tag));
+            at.cmp(&other_at).then(place)
         });
-        self.replay = states.into();
+        self.replay = states.into_iter().map(|(_, state)| state).collect();
         self.after = upto;
+        self.is_live = false;
         self.versions = Versions::default();
         self.step = Step::Replaying(events);
     }
@@ -322,6 +338,7 @@ impl Subscription {
 
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
+        self.after = self.reached().unwrap_or(self.after);
         let abandoned = self.replay.len() + self.portion.covered(self.left.clone()).count();
         self.replay.clear();
         self.hold(Share::default(), false);
@@ -336,101 +353,6 @@ impl Subscription {
     }
 }
 
-impl Stream for Subscription {
-    type Item = Result<StateEvent>;
-
-    // What is ready is answered in the caller's own code: to move an event, in a result that has room for any
-    // error, takes longer than all the rest.
-    #[inline]
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.at_hand() {
-            Some(state) => Poll::Ready(Some(Ok(StateEvent::State(state)))),
-            None => self.poll_event(context),
-        }
-    }
-}
-
-impl Subscription {
-    /// The next state that was taken already.
-    #[inline]
-    fn at_hand(&mut self) -> Option<ToldState> {
-        let closed = |closing: &Closing| closing.over.is();
-        if self.restarted || self.closing.as_ref().is_some_and(closed) {
-            return None;
-        }
-        self.left.next().and_then(|index| self.tell(index))
-    }
-
-    /// Answers the next event as soon as there is one.
-    #[inline(never)]
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<StateEvent>>> {
-        self.poll_told(context, Self::event)
-    }
-
-    /// Answers what is ready, or what comes next as soon as there is something.
-    fn poll_told<T: From<Point>>(
-        &mut self,
-        context: &mut Context<'_>,
-        ready: impl Fn(&mut Self) -> Option<T>,
-    ) -> Poll<Option<Result<T>>> {
-        self.waiting = false;
-        if let Some(closing) = &mut self.closing
-            && closing.wait.poll_unpin(context).is_ready()
-        {
-            self.closing = None;
-            self.abandon();
-            self.step = Step::Over;
-        }
-        if std::mem::take(&mut self.restarted) {
-            return Poll::Ready(Some(Ok(Point::Restarted.into())));
-        }
-        loop {
-            if let Some(told) = ready(self) {
-                return Poll::Ready(Some(Ok(told)));
-            }
-            if let Some(answer) = self.go_on(context) {
-                return answer.map(|told| told.map(|point| point.map(Into::into)));
-            }
-        }
-    }
-
-    /// The next state that is ready.
-    fn event(&mut self) -> Option<StateEvent> {
-        loop {
-            while let Some(index) = self.left.next() {
-                if let Some(state) = self.tell(index) {
-                    return Some(StateEvent::State(state));
-                }
-            }
-            if !self.refill() {
-                return None;
-            }
-        }
-    }
-
-    /// A state of the portion, if it is of the scope.
-    #[inline]
-    fn tell(&self, index: usize) -> Option<ToldState> {
-        let state = &self.portion.all().get(index)?.event;
-        let covers = self.portion.scope().covers(state);
-        covers.then(|| ToldState::new(self.portion.clone(), index))
-    }
-
-    /// All states that are ready.
-    fn batch(&mut self) -> Option<StateBatch> {
-        loop {
-            let some = std::mem::take(&mut self.left);
-            if self.portion.covered(some.clone()).next().is_some() {
-                let states = States::new(self.portion.clone(), some);
-                return Some(StateBatch::States(states));
-            }
-            if !self.refill() {
-                return None;
-            }
-        }
-    }
-}
-
 impl Subscription {
     /// Goes a step further. `None`: there may be a state now.
     fn go_on(&mut self, context: &mut Context<'_>) -> Option<Poll<Option<Result<Point>>>> {
@@ -440,6 +362,7 @@ impl Subscription {
                 let took = engine.clock().monotonic().saturating_sub(self.began);
                 engine.telemetry().states.replayed(took);
                 self.step = Step::Live(events);
+                self.is_live = true;
                 let cursor = self.portion.cursor(self.after);
                 return Some(Poll::Ready(Some(Ok(Point::ReplayComplete(cursor)))));
             }
@@ -464,6 +387,7 @@ impl Subscription {
                 Poll::Ready(Err(Error::NotFound(NotFound::History { .. }))) => {
                     self.began = self.kept.cache.engine.clock().monotonic();
                     self.step = Step::Restarting(self.restart());
+                    self.is_live = false;
                     return Some(Poll::Ready(Some(Ok(Point::Restarted))));
                 }
                 Poll::Ready(Err(error)) => return Some(self.end(error)),

@@ -203,7 +203,7 @@ impl View {
 
     /// Waits until reads show everything that was acknowledged before this call.
     pub(crate) async fn refresh(&self) -> Result<()> {
-        self.kept().cache.refresh().await
+        self.ready().await?.cache.refresh().await
     }
 
     /// Every change from now on, after what there is.

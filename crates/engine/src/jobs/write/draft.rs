@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::{Ids, Key, Limits, Name};
-use serde_json::json;
 
 use crate::jobs::NewState;
 use crate::jobs::stored::Keys;
+use crate::json;
 
 /// What the fields of a state take at most, but for its message and its payload: mostly the events that
 /// are remembered.
@@ -47,7 +47,7 @@ impl Draft {
         limits: &Limits,
         ids: &Ids,
     ) -> Result<Self, Invalid> {
-        if let Some(job) = state.job.filter(|job| *job != keys.name) {
+        if let Some(job) = state.job.as_ref().filter(|job| **job != keys.name) {
             let why = format!("is {job}, but the manager's is {}", keys.name);
             return Err(Invalid::new("job", Problem::Contradiction(why.into())));
         }
@@ -58,19 +58,12 @@ impl Draft {
                 Problem::Contradiction(why.into()),
             ));
         }
-        let payload = state.payload.map(|payload| json!(payload).to_string());
-        let room = limits.record_bytes_max.saturating_sub(REST_BYTES_MAX);
-        let text_max = limits.text_bytes_max.min(room);
-        let payload_bytes = payload.as_ref().map_or(0, String::len);
+        let payload = written(&state)?;
         if too_long == TooLong::Cut {
-            cut(
-                &mut state.message,
-                text_max.min(room.saturating_sub(payload_bytes)),
-            );
+            let left = room(limits).saturating_sub(payload.as_ref().map_or(0, Bytes::len));
+            cut(&mut state.message, text_max(limits).min(left));
         }
-        let payload_max = (room.saturating_sub(state.message.len())).min(limits.value_bytes_max);
-        sized("message", state.message.len(), text_max)?;
-        sized("payload", payload_bytes, payload_max)?;
+        fits(&state.message, payload.as_ref(), limits)?;
         let event_id = match state.event_id {
             Some(id) => id,
             None => Name::for_field("event_id", ids.request().to_string())?,
@@ -81,7 +74,7 @@ impl Draft {
             status: state.status,
             message: state.message,
             event_id,
-            payload: payload.map(Bytes::from),
+            payload,
             schema_version: state.schema_version,
         })
     }
@@ -91,6 +84,37 @@ impl Draft {
         let payload = self.payload.as_ref().map_or(0, Bytes::len);
         self.message.len() + payload + REST_BYTES_MAX / 8
     }
+}
+
+impl NewState {
+    /// Whether it can be stored as it is, before there is a manager to write it: what is too large is `Invalid`.
+    pub fn check(&self, limits: &Limits) -> Result<(), Invalid> {
+        fits(&self.message, written(self)?.as_ref(), limits)
+    }
+}
+
+/// The payload as JSON.
+fn written(state: &NewState) -> Result<Option<Bytes>, Invalid> {
+    let payload = state.payload.as_ref().map(json::write).transpose();
+    payload.map_err(|expected| {
+        let expected = expected.into();
+        Invalid::new("payload", Problem::Malformed { expected })
+    })
+}
+
+/// What a message and a payload take together, at most.
+fn room(limits: &Limits) -> usize {
+    limits.record_bytes_max.saturating_sub(REST_BYTES_MAX)
+}
+
+fn text_max(limits: &Limits) -> usize {
+    limits.text_bytes_max.min(room(limits))
+}
+
+fn fits(message: &str, payload: Option<&Bytes>, limits: &Limits) -> Result<(), Invalid> {
+    let payload_max = (room(limits).saturating_sub(message.len())).min(limits.value_bytes_max);
+    sized("message", message.len(), text_max(limits))?;
+    sized("payload", payload.map_or(0, Bytes::len), payload_max)
 }
 
 /// Cuts a text at the end of a character, so that it has at most this many bytes and ends with a mark.

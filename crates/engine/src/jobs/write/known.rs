@@ -6,8 +6,9 @@ use plimsoll_core::record::Record;
 use plimsoll_core::store::Scan;
 use plimsoll_core::{Error, Key, Name, Result, StoreExt};
 
+use super::draft::Draft;
 use crate::jobs::Jobs;
-use crate::jobs::stored::{Event, Keys, Own, Stored};
+use crate::jobs::stored::{EVENTS_KEPT, Event, Keys, Own, Stored};
 
 /// What was written last of a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +17,20 @@ pub(crate) struct Last {
     pub(crate) version: Option<u64>,
     /// By which write.
     pub(crate) nonce: Option<String>,
+    /// The newest last.
     pub(crate) events: Vec<Event>,
+}
+
+impl Last {
+    /// It was written as this version.
+    pub(crate) fn wrote(&mut self, event_id: Name, version: u64, nonce: String) {
+        self.version = Some(version);
+        self.nonce = Some(nonce);
+        let surplus = (self.events.len() + 1).saturating_sub(EVENTS_KEPT);
+        self.events.drain(..surplus);
+        let id = event_id;
+        self.events.push(Event { id, version });
+    }
 }
 
 /// What was written last of each tag. What cannot be read keeps nothing from the others.
@@ -24,8 +38,19 @@ pub(crate) struct Last {
 pub(crate) struct Known(BTreeMap<Name, Result<Last>>);
 
 impl Known {
-    pub(crate) fn last(&self, tag: &Name) -> Result<Option<Last>> {
-        self.0.get(tag).cloned().transpose()
+    pub(crate) fn last(&self, tag: &Name) -> Result<Last> {
+        self.0
+            .get(tag)
+            .cloned()
+            .unwrap_or_else(|| Ok(Last::default()))
+    }
+
+    /// A state was written as this version.
+    pub(crate) fn wrote(&mut self, draft: &Draft, version: u64, nonce: String) {
+        let last = self.0.entry(draft.tag.clone());
+        if let Ok(last) = last.or_insert_with(|| Ok(Last::default())) {
+            last.wrote(draft.event_id.clone(), version, nonce);
+        }
     }
 
     /// Whether what is there could not be read.
@@ -33,7 +58,7 @@ impl Known {
         self.0.get(tag).is_some_and(Result::is_err)
     }
 
-    /// Takes in a record that was read or written. Answers its state, if it can be read.
+    /// Takes in a record that was read. Answers its state, if it can be read.
     pub(crate) fn learn(&mut self, keys: &Keys, record: &Record) -> Option<Own> {
         let (_, tag) = keys.parse(&record.key)?;
         let (last, own) = match Stored::read(keys, record) {
@@ -47,7 +72,7 @@ impl Known {
                     nonce,
                     events,
                 };
-                (Ok(last), Some(Own::new(record, state)))
+                (Ok(last), Some(Own::read(record, state)))
             }
             Err(error) => (Err(error), None),
         };

@@ -8,11 +8,12 @@ use plimsoll_core::{Ids, Invalid, Name, Result};
 
 use super::draft::Draft;
 use super::known::{Known, Last};
+use super::queue::Call;
 use crate::jobs::info::{Life, Phase};
-use crate::jobs::stored::{EVENTS_KEPT, Event, Keys, NONCE, PAYLOAD, Stored, VERSION};
+use crate::jobs::stored::{Keys, NONCE, PAYLOAD, Stored, VERSION};
 
 /// What becomes of one state.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is written as this version.
     Write(u64),
@@ -20,24 +21,12 @@ pub(crate) enum Verdict {
     Repeat(u64),
 }
 
-/// Whether a write was made before; otherwise what this one leaves, but for its nonce.
-pub(crate) fn decide(last: Option<&Last>, floor: u64, event_id: &Name) -> (Verdict, Last) {
-    let last = last.cloned().unwrap_or_default();
-    if let Some(event) = last.events.iter().find(|event| event.id == *event_id) {
-        return (Verdict::Repeat(event.version), last);
+/// Whether a write was made before.
+pub(crate) fn decide(last: &Last, floor: u64, event_id: &Name) -> Verdict {
+    match last.events.iter().find(|event| event.id == *event_id) {
+        Some(event) => Verdict::Repeat(event.version),
+        None => Verdict::Write(last.version.unwrap_or(floor) + 1),
     }
-    let version = last.version.unwrap_or(floor) + 1;
-    let mut events = last.events;
-    let id = event_id.clone();
-    events.push(Event { id, version });
-    let surplus = events.len().saturating_sub(EVENTS_KEPT);
-    events.drain(..surplus);
-    let last = Last {
-        version: Some(version),
-        nonce: None,
-        events,
-    };
-    (Verdict::Write(version), last)
 }
 
 /// Makes commits for states, one after another. Each is bound to the one before: if that is refused, so are
@@ -72,24 +61,25 @@ impl<'a> Planner<'a> {
     }
 
     /// What becomes of the next state, with the commit for it if it is written.
-    pub(crate) fn next(&mut self, draft: &Draft) -> Result<(Verdict, Option<Commit>)> {
+    pub(crate) fn next(&mut self, call: &mut Call) -> Result<(Verdict, Option<Commit>)> {
+        let draft = &call.draft;
         let last = match self.ahead.get(&draft.tag) {
-            Some(last) => Some(last.clone()),
+            Some(last) => last.clone(),
             None => self.known.last(&draft.tag)?,
         };
-        let (verdict, mut after) = decide(last.as_ref(), self.floor, &draft.event_id);
-        let commit = match verdict {
-            Verdict::Repeat(_) => None,
-            Verdict::Write(version) => {
-                let nonce = format!("{:x}", self.ids.below(u64::MAX));
-                let fields = Stored::fields(draft, version, &after.events, &nonce)?;
-                let commit = self.commit(draft, last.as_ref(), fields, &nonce)?;
-                after.nonce = Some(nonce);
-                Some(commit)
-            }
+        let verdict = decide(&last, self.floor, &draft.event_id);
+        let Verdict::Write(version) = verdict else {
+            return Ok((verdict, None));
         };
+        let nonce = format!("{:x}", self.ids.below(u64::MAX));
+        let before = (last.version, last.nonce.clone());
+        let mut after = last;
+        after.wrote(draft.event_id.clone(), version, nonce.clone());
+        let fields = Stored::fields(draft, version, &after.events, &nonce)?;
+        let commit = self.commit(draft, before, fields, &nonce)?;
         self.ahead.insert(draft.tag.clone(), after);
-        Ok((verdict, commit))
+        (call.version, call.nonce) = (version, nonce);
+        Ok((verdict, Some(commit)))
     }
 
     /// A commit that writes nothing, and is refused if the job may not be written.
@@ -102,89 +92,90 @@ impl<'a> Planner<'a> {
     fn commit(
         &mut self,
         draft: &Draft,
-        last: Option<&Last>,
+        (version, by): (Option<u64>, Option<String>),
         fields: Fields,
         nonce: &str,
     ) -> Result<Commit, Invalid> {
-        let mut merge = Merge::new(draft.key.clone()).set(fields).returning();
+        let mut merge = Merge::new(draft.key.clone()).set(fields);
         if draft.payload.is_none() {
             merge = merge.unset(Name::new(PAYLOAD)?);
         }
-        let before = last.and_then(|last| last.version);
-        let before = before.map(|version| version.to_string().into());
+        let before = version.map(|version| version.to_string().into());
         let mut commit = Commit::of(Write::Merge(merge)).id(self.ids.commit());
         (commit.guards).extend(self.life.guards(self.keys, Phase::Open)?);
-        let version = Guard::Field(draft.key.clone(), Name::new(VERSION)?, before);
-        commit.guards.push(version);
+        let before = Guard::Field(draft.key.clone(), Name::new(VERSION)?, before);
+        commit.guards.push(before);
         // Others may have written this version as well, if what it was planned for was refused.
-        if let Some(last) = last {
-            let same = by(draft, last.nonce.as_deref())?;
+        if version.is_some() {
+            let same = left_by(draft, by)?;
             if self.before.as_ref() != Some(&same) {
                 commit.guards.push(same);
             }
         }
         commit.guards.extend(self.before.take());
-        self.before = Some(by(draft, Some(nonce))?);
+        self.before = Some(left_by(draft, Some(nonce.to_owned()))?);
         Ok(commit)
     }
 }
 
 /// That the state was left by this very write.
-fn by(draft: &Draft, nonce: Option<&str>) -> Result<Guard, Invalid> {
-    let nonce = nonce.map(|nonce| nonce.to_owned().into());
+fn left_by(draft: &Draft, nonce: Option<String>) -> Result<Guard, Invalid> {
+    let nonce = nonce.map(Into::into);
     Ok(Guard::Field(draft.key.clone(), Name::new(NONCE)?, nonce))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn last(version: Option<u64>, events: &[(&str, u64)]) -> Result<Last, Invalid> {
-        let events = events.iter().map(|(id, version)| {
-            let (id, version) = (Name::new(id)?, *version);
-            Ok(Event { id, version })
-        });
-        let events = events.collect::<Result<_, Invalid>>()?;
-        Ok(Last {
-            version,
-            nonce: None,
-            events,
-        })
-    }
+    use crate::jobs::stored::Event;
 
     #[test]
     fn versions_begin_after_the_floor_and_grow_by_one() -> Result<(), Invalid> {
         let id = Name::new("e")?;
         for floor in [0, 7] {
-            let (verdict, after) = decide(None, floor, &id);
-            assert_eq!(verdict, Verdict::Write(floor + 1));
-            assert_eq!(after, last(Some(floor + 1), &[("e", floor + 1)])?);
+            let nothing = Last::default();
+            assert_eq!(decide(&nothing, floor, &id), Verdict::Write(floor + 1));
             for version in [1, 41] {
-                let before = last(Some(version), &[("d", version)])?;
-                let (verdict, after) = decide(Some(&before), floor, &id);
-                assert_eq!(verdict, Verdict::Write(version + 1));
-                let events = [("d", version), ("e", version + 1)];
-                assert_eq!(after, last(Some(version + 1), &events)?);
+                let mut last = Last::default();
+                last.wrote(Name::new("d")?, version, "1f".to_owned());
+                assert_eq!(decide(&last, floor, &id), Verdict::Write(version + 1));
             }
         }
         Ok(())
     }
 
     #[test]
+    fn what_was_written_last_is_known() -> Result<(), Invalid> {
+        let mut last = Last::default();
+        last.wrote(Name::new("d")?, 8, "1f".to_owned());
+        last.wrote(Name::new("e")?, 9, "2a".to_owned());
+        let events = [("d", 8), ("e", 9)].map(|(id, version)| {
+            let id = Name::new(id)?;
+            Ok(Event { id, version })
+        });
+        let expected = Last {
+            version: Some(9),
+            nonce: Some("2a".to_owned()),
+            events: events.into_iter().collect::<Result<_, Invalid>>()?,
+        };
+        assert_eq!(last, expected);
+        Ok(())
+    }
+
+    #[test]
     fn each_of_the_last_sixteen_events_is_a_repeat_and_no_other() -> Result<(), Invalid> {
-        let mut before = Last::default();
+        let mut last = Last::default();
         for n in 1..=40 {
-            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
-            assert_eq!(verdict, Verdict::Write(n));
-            before = after;
+            let id = Name::new(n.to_string())?;
+            assert_eq!(decide(&last, 0, &id), Verdict::Write(n));
+            last.wrote(id, n, n.to_string());
         }
         for n in 1..=41 {
-            let (verdict, after) = decide(Some(&before), 0, &Name::new(n.to_string())?);
-            if (25..=40).contains(&n) {
-                assert_eq!((verdict, after), (Verdict::Repeat(n), before.clone()));
-            } else {
-                assert_eq!(verdict, Verdict::Write(41), "{n}");
-            }
+            let expected = match n {
+                25..=40 => Verdict::Repeat(n),
+                _ => Verdict::Write(41),
+            };
+            assert_eq!(decide(&last, 0, &Name::new(n.to_string())?), expected);
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub(crate) struct Call {
     pub(crate) since: Duration,
     /// As which version it was to be written when that was last decided.
     pub(crate) version: u64,
+    /// And by which write.
+    pub(crate) nonce: String,
     pub(crate) reply: oneshot::Sender<Result<Written>>,
 }
 
@@ -54,6 +56,7 @@ impl Inner {
             draft,
             since: self.jobs.engine.clock().monotonic(),
             version: 0,
+            nonce: String::new(),
             reply,
         };
         let mut queue = self.queue();

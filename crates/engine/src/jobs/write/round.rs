@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{MutexGuard, PoisonError};
 
 use plimsoll_core::error::{Applied, Conflict, Unavailable};
-use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Outcome, Receipt};
-use plimsoll_core::{Error, Result};
+use plimsoll_core::{Error, Result, Revision, Timestamp};
 
 use super::known::Known;
 use super::plan::{Planner, Verdict};
 use super::queue::Call;
 use crate::answer::{first, refused_by, unanswered};
-use crate::jobs::contest::Contest;
+use crate::contest::Contest;
 use crate::jobs::info::{JOB_GUARDS, Job, Life, Phase};
 use crate::jobs::manager::{Inner, Written};
 use crate::jobs::stored::Own;
@@ -49,7 +48,13 @@ impl Inner {
             let done = self.round(&mut calls).await;
             let done = match done {
                 // Somebody was in the way of the first that is left.
-                Ok(()) if calls.len() == count => contest.again(&self.jobs.engine).await,
+                Ok(()) if calls.len() == count => {
+                    if let Err(error) = contest.again(&self.jobs.engine).await {
+                        self.give_up(&mut calls, &error);
+                        contest.turn_to_next();
+                    }
+                    Ok(())
+                }
                 done => {
                     contest.won();
                     done
@@ -59,6 +64,19 @@ impl Inner {
                 for call in calls.drain(..) {
                     self.answer(call, Err(error.clone()));
                 }
+            }
+        }
+    }
+
+    /// Answers the first that is left, and all others of its tag.
+    fn give_up(&self, calls: &mut VecDeque<Call>, error: &Error) {
+        let Some(tag) = calls.front().map(|call| call.draft.tag.clone()) else {
+            return;
+        };
+        for call in std::mem::take(calls) {
+            match call.draft.tag == tag {
+                true => self.answer(call, Err(error.clone())),
+                false => calls.push_back(call),
             }
         }
     }
@@ -115,8 +133,11 @@ impl Inner {
                 Ok(Verdict::Write(version)) => {
                     let receipt = receipts.next().unwrap_or_else(|| Err(unanswered()));
                     match receipt.and_then(written) {
-                        Ok(record) => {
-                            owns.extend(known.learn(&self.keys, &record));
+                        Ok(written) => {
+                            let (keys, draft) = (&self.keys, &call.draft);
+                            known.wrote(draft, version, call.nonce.clone());
+                            let own = Own::written(keys, self.partition, draft, version, written);
+                            owns.extend(own);
                             let repeated = false;
                             Ok(Written { version, repeated })
                         }
@@ -200,10 +221,7 @@ impl Inner {
         let mut planner = Planner::new(&self.keys, &self.life, self.floor, known, ids);
         let mut commits = Vec::new();
         let verdicts = calls.iter_mut().map(|call| {
-            let (verdict, commit) = planner.next(&call.draft)?;
-            if let Verdict::Write(version) = verdict {
-                call.version = version;
-            }
+            let (verdict, commit) = planner.next(call)?;
             commits.extend(commit);
             Ok(verdict)
         });
@@ -279,12 +297,14 @@ fn lost(answers: &[Result<Receipt>]) -> Option<Unavailable> {
     Some(Unavailable { applied, ..error })
 }
 
-fn written(receipt: Receipt) -> Result<Record> {
+/// At which revision a state was written, and when.
+fn written(receipt: Receipt) -> Result<(Revision, Timestamp)> {
     match first(receipt)? {
         Outcome::Written {
-            record: Some(record),
+            revision,
+            modified_at,
             ..
-        } => Ok(record),
+        } => Ok((revision, modified_at)),
         _ => Err(unanswered()),
     }
 }
@@ -293,7 +313,7 @@ fn written(receipt: Receipt) -> Result<Record> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use plimsoll_core::{Invalid, Name, Revision, Timestamp};
+    use plimsoll_core::{Invalid, Name};
 
     use super::*;
     use crate::jobs::JobInfo;

@@ -1,5 +1,6 @@
 //! From fields to a struct, by the types that the struct says.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -25,13 +26,36 @@ use serde::forward_to_deserialize_any;
 /// # Ok::<(), plimsoll_core::Invalid>(())
 /// ```
 pub fn from_record<T: DeserializeOwned>(record: &Record) -> Result<T> {
-    let read = T::deserialize(Whole(&record.fields));
+    let read = T::deserialize(Whole(record.fields.iter()));
     read.map_err(|unreadable| corrupt(format_args!("record {}: {unreadable}", record.key)))
 }
 
 /// The value that these fields hold; `corrupt` if they cannot be read as such.
 pub fn from_fields<T: DeserializeOwned>(fields: &Fields) -> Result<T> {
-    T::deserialize(Whole(fields)).map_err(corrupt)
+    T::deserialize(Whole(fields.iter())).map_err(corrupt)
+}
+
+/// Those of the other fields that are read as one that is written, under another name of it (`#[serde(alias)]`). A record with
+/// both cannot be read. What is read and never written (`#[serde(skip_serializing)]`) is none of them.
+pub(super) fn aliases<T: DeserializeOwned>(
+    written: &Fields,
+    mut others: BTreeMap<&Name, &Bytes>,
+) -> Vec<Name> {
+    let mut aliases = Vec::new();
+    while !others.is_empty() {
+        // What is written comes first: so the second value is that of the other name.
+        let rest = others.iter().map(|(name, value)| (*name, *value));
+        let read = T::deserialize(Whole(written.iter().chain(rest)));
+        match read.err() {
+            Some(Unreadable {
+                field: Some(name),
+                twice: true,
+                ..
+            }) if others.remove(&name).is_some() => aliases.push(name),
+            _ => break,
+        }
+    }
+    aliases
 }
 
 fn corrupt(why: impl Display) -> Error {
@@ -43,6 +67,8 @@ fn corrupt(why: impl Display) -> Error {
 struct Unreadable {
     field: Option<Name>,
     why: String,
+    /// Whether it is a second value of the same field.
+    twice: bool,
 }
 
 impl Display for Unreadable {
@@ -59,7 +85,19 @@ impl std::error::Error for Unreadable {}
 impl de::Error for Unreadable {
     fn custom<T: Display>(why: T) -> Self {
         let why = why.to_string();
-        Self { field: None, why }
+        Self {
+            field: None,
+            why,
+            twice: false,
+        }
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        let why = format_args!("duplicate field `{field}`");
+        Self {
+            twice: true,
+            ..Self::custom(why)
+        }
     }
 }
 
@@ -70,15 +108,23 @@ impl From<serde_json::Error> for Unreadable {
 }
 
 /// All fields, as a map.
-struct Whole<'de>(&'de Fields);
+struct Whole<I>(I);
 
-impl<'de> Deserializer<'de> for Whole<'de> {
+impl<'de, I: Iterator<Item = (&'de Name, &'de Bytes)>> Deserializer<'de> for Whole<I> {
     type Error = Unreadable;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_map(Walk {
-            left: self.0.iter(),
+        let mut walk = Walk {
+            left: self.0,
             at: None,
+        };
+        let read = visitor.visit_map(&mut walk);
+        read.map_err(|unreadable| match unreadable.twice {
+            true => Unreadable {
+                field: walk.at.map(|(name, _)| name.clone()),
+                ..unreadable
+            },
+            false => unreadable,
         })
     }
 
@@ -96,12 +142,12 @@ impl<'de> Deserializer<'de> for Whole<'de> {
     }
 }
 
-struct Walk<'de> {
-    left: std::collections::btree_map::Iter<'de, Name, Bytes>,
+struct Walk<'de, I> {
+    left: I,
     at: Option<(&'de Name, &'de Bytes)>,
 }
 
-impl<'de> MapAccess<'de> for Walk<'de> {
+impl<'de, I: Iterator<Item = (&'de Name, &'de Bytes)>> MapAccess<'de> for Walk<'de, I> {
     type Error = Unreadable;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -8,6 +8,8 @@ use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::record::Fields;
 use serde::ser::{self, Impossible, Serialize, SerializeMap, SerializeStruct, Serializer};
 
+use crate::json;
+
 /// The fields of a struct, or of a map with text for keys: see [`Typed`](super::Typed). `invalid` if it
 /// is neither, or a field cannot be stored.
 ///
@@ -67,8 +69,8 @@ impl Gather {
         let named = |invalid: Invalid| Invalid::new(format!("fields.{name}"), invalid.problem);
         let bytes = match value.serialize(Plain) {
             Err(Unfit::Not) => {
-                let json = serde_json::to_vec(value);
-                Some(json.map_err(|error| named(Unfit::problem(error)))?.into())
+                let json = json::write(value);
+                Some(json.map_err(|expected| named(Unfit::problem(expected)))?)
             }
             Err(Unfit::Invalid(invalid)) => return Err(named(invalid).into()),
             Ok(bytes) => bytes,

@@ -12,7 +12,7 @@
 //! So filters, increments and people see what they expect. Reading goes by the type: text that is `123`
 //! stays text. What does not say its type is not guessed, but refused: `serde_json::Value`, and enums
 //! that are untagged or have their tag inside (put them in a struct, map or list, which is JSON), and
-//! what `#[serde(flatten)]` brings in.
+//! what `#[serde(flatten)]` brings in. A number that is not finite is refused before anything is written: JSON has none.
 
 mod decode;
 mod encode;
@@ -110,8 +110,9 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     /// otherwise does it again with what is there then. `change` answers `None` to leave the record as
     /// it is. Answers what `change` answered last.
     ///
-    /// Only fields that differ are written; those that the type does not know, and the time to live,
-    /// stay. A record that is not there is created. After 50 tries in vain it is `contended`.
+    /// Only fields that differ are written; those that the type does not write, and the time to live,
+    /// stay. A field that was found under another name of it (`#[serde(alias)]`) is written under its own, and the other one is
+    /// removed. A record that is not there is created. After 50 tries in vain it is `contended`.
     pub async fn update(
         &self,
         key: impl AsRef<str>,
@@ -127,7 +128,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
                 return Ok(None);
             };
             let found = record.as_ref().zip(known);
-            let Some(swap) = rewrite(&key, found, to_fields(&value)?) else {
+            let Some(swap) = rewrite::<T>(&key, found, to_fields(&value)?) else {
                 return Ok(Some(value));
             };
             if let Swapped::Done(_) = self.records.swap(swap).await? {
@@ -141,15 +142,28 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     }
 }
 
-/// What makes these fields of a record and those fields of it that the type knows, if anything has to be
+/// What makes these fields of a record and those fields of it that the type writes, if anything has to be
 /// written.
-fn rewrite(key: &Key, found: Option<(&Record, Fields)>, after: Fields) -> Option<Swap> {
+fn rewrite<T: DeserializeOwned>(
+    key: &Key,
+    found: Option<(&Record, Fields)>,
+    after: Fields,
+) -> Option<Swap> {
     let Some((record, known)) = found else {
         let put = Write::Put(Put::new(key.clone(), after));
         return Some(Swap::of(key).when_absent().then(put));
     };
-    let gone = known.into_keys().filter(|name| !after.contains_key(name));
-    let unset: Vec<_> = gone.collect();
+    let mut written = known;
+    written.extend(
+        after
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
+    let others = record.fields.iter();
+    let others = others.filter(|(name, _)| !written.contains_key(*name));
+    let mut unset = decode::aliases::<T>(&written, others.collect());
+    let gone = written.into_keys().filter(|name| !after.contains_key(name));
+    unset.extend(gone.filter(|name| record.fields.contains_key(name)));
     let differs = |(name, value): &(_, _)| record.fields.get(name) != Some(value);
     let set: Fields = after.into_iter().filter(differs).collect();
     if set.is_empty() && unset.is_empty() {

@@ -1,6 +1,6 @@
 //! The rule as it is written down, and whether what is kept up to date agrees with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -100,27 +100,42 @@ proptest! {
             for tag in &tags {
                 let (status, lowest) = of_tag(partitions, &states, tag);
                 prop_assert_eq!(kept.of_tag(tag), (status, lowest.clone()));
-                for wanted in [-1, 0, 1, 3, FINISHED] {
+                for wanted in [1, 3, FINISHED] {
                     let behind = (0..partitions)
                         .filter(|one| states.get(&(*one, tag.clone())).copied().unwrap_or(0) < wanted)
                         .count() as u32;
-                    let expected = match lowest.partition() {
-                        partition if status < 0 => Verdict::Failed(partition),
-                        partition if behind == 0 => Verdict::Reached(partition),
-                        partition => Verdict::Waiting(partition),
-                    };
-                    if wanted > 0 {
-                        prop_assert_eq!(kept.behind(tag, wanted), behind);
-                    }
-                    prop_assert_eq!(kept.verdict(tag, wanted), expected);
+                    prop_assert_eq!(kept.behind(tag, wanted), behind);
                 }
+                let of_tag = || {
+                    let of_tag = states.iter().filter(|((_, of), _)| of == tag);
+                    of_tag.map(|((partition, _), status)| (*status, *partition))
+                };
+                let there = |(_, partition): &(i32, u32)| *partition < partitions;
+                for despite_warnings in [false, true] {
+                    let fails =
+                        |(status, _): &(i32, u32)| *status < 0 && !(despite_warnings && *status == WARNING);
+                    let failed = of_tag().filter(there).filter(fails).min();
+                    let failed = failed.map(|(_, partition)| partition);
+                    prop_assert_eq!(kept.failed(tag, despite_warnings), failed);
+                }
+                // Those that count, and those that have said nothing.
+                let counts = |partition: u32| partition.is_multiple_of(2);
+                let said: BTreeSet<u32> = of_tag().map(|(_, partition)| partition).collect();
+                let silent = (0..partitions).filter(|one| !said.contains(one));
+                let some = of_tag().filter(there).filter(|(_, one)| counts(*one));
+                let some = some.chain(silent.map(|one| (NOT_STARTED, one))).min();
+                prop_assert_eq!(kept.lowest_of(tag, counts), some);
             }
             for partition in 0..partitions {
                 prop_assert_eq!(kept.of_partition(partition), of_partition(&states, partition));
             }
-            for shown in kept.progress() {
-                prop_assert_eq!(&shown, &progress(partitions, &states, &shown.tag));
-            }
+            let spoken = |tag: &&Name| {
+                let mut said = states.keys();
+                said.any(|(partition, of)| *partition < partitions && of == *tag)
+            };
+            let expected = tags.iter().filter(spoken);
+            let expected = expected.map(|tag| progress(partitions, &states, tag));
+            prop_assert_eq!(kept.progress(), expected.collect::<Vec<_>>());
         }
     }
 }
@@ -178,7 +193,7 @@ fn a_job_of_ten_thousand_partitions_finds_the_one_that_is_missing() {
         aggregate.replace(partition, &tag("a"), None, Some(FINISHED));
     }
     assert_eq!(aggregate.of_all(), Lowest::Silent(7_777));
-    let verdict = aggregate.verdict(&tag("a"), FINISHED);
-    assert_eq!(verdict, Verdict::Waiting(7_777));
+    let lowest = aggregate.lowest_of(&tag("a"), |_| true);
+    assert_eq!(lowest, Some((NOT_STARTED, 7_777)));
     assert_eq!(aggregate.behind(&tag("a"), FINISHED), 1);
 }

@@ -71,7 +71,7 @@ impl World {
     /// This process has written that.
     fn wrote(&self, record: &Record) -> Arc<State> {
         let stored = Stored::read(&self.view.keys, record).unwrap();
-        let (views, own) = (self.view.engine.views(), Own::new(record, stored.state));
+        let (views, own) = (self.view.engine.views(), Own::read(record, stored.state));
         views.wrote(self.view.job(), &life(), vec![own.clone()]);
         own.state
     }

@@ -9,19 +9,35 @@ use crate::Engine;
 
 /// How often something is tried in vain before it is given up.
 const TRIES: u32 = 12;
+/// How often what has waited behind that: once by what was known before, and then by what is.
+const TRIES_BEHIND: u32 = 3;
 /// The longest wait before the third try; it doubles with each one after.
 const WAIT: Duration = Duration::from_millis(5);
 
 /// What is left of the patience with others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Contest {
     lost: u32,
+    tries: u32,
+}
+
+impl Default for Contest {
+    fn default() -> Self {
+        let (lost, tries) = (0, TRIES);
+        Self { lost, tries }
+    }
 }
 
 impl Contest {
     /// Something got done: whoever was in the way is not any more.
     pub(crate) fn won(&mut self) {
-        self.lost = 0;
+        *self = Self::default();
+    }
+
+    /// Something was given up. What has waited behind it, which perhaps nobody is in the way of, is tried a few times.
+    pub(crate) fn turn_to_next(&mut self) {
+        let (lost, tries) = (0, TRIES_BEHIND);
+        *self = Self { lost, tries };
     }
 
     /// Before something is decided anew: the first time at once, then after a random wait, so that those
@@ -29,8 +45,7 @@ impl Contest {
     pub(crate) async fn again(&mut self, engine: &Engine) -> Result<()> {
         self.lost += 1;
         let attempts = self.lost;
-        if attempts >= TRIES {
-            self.won();
+        if attempts >= self.tries {
             return Err(Conflict::Contended { attempts }.into());
         }
         if attempts > 1 {
