@@ -12,7 +12,7 @@ use plimsoll::{Result, StoreExt};
 use crate::figures::{Latencies, Measured};
 use crate::io::Written;
 use crate::parallel::Callers;
-use crate::ranges::{DEPTHS, SHORT_DEPTH_MAX, STRIDE, fill, index, key};
+use crate::ranges::{DEPTHS, PARAMS, SHORT_DEPTH_MAX, STRIDE, fill, index, key};
 use crate::{Bench, Scale};
 
 const CALLERS: u64 = 64;
@@ -56,7 +56,7 @@ pub(crate) fn indexed(scale: Scale) -> Vec<Indexed> {
 
 impl Indexed {
     pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
-        fill(&bench, self.depth).await?;
+        fill(&bench, self.depth, PARAMS).await?;
         bench.store.ensure_index(&index()?).await?;
         bench.clock.sleep(self.rest).await;
         let turns = Arc::new(AtomicU64::new(0));

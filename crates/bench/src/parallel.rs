@@ -20,6 +20,11 @@ impl<T: Send + 'static> Callers<T> {
         Self(callers)
     }
 
+    /// Whether one of them has ended; it is not waited for any more.
+    pub(crate) fn has_one_ended(&mut self) -> bool {
+        self.0.try_join_next().is_some()
+    }
+
     /// Waits for all of them, or for the first that fails.
     pub(crate) async fn join(mut self) -> Result<Vec<T>> {
         let mut answers = Vec::with_capacity(self.0.len());

@@ -19,6 +19,8 @@ pub(crate) struct Ranges {
     pub(crate) about: &'static str,
     pub(crate) full_only: bool,
     depth: u64,
+    /// How much is in each besides what it is found by.
+    params: usize,
     rounds: u64,
     rest: Duration,
 }
@@ -32,22 +34,30 @@ const HITS: u64 = 100;
 /// Shares no factor with any depth, so that keys and values are in different orders.
 pub(crate) const STRIDE: u64 = 7_919;
 const PREFIX: &str = "bench.state.";
+/// What is in a record like that of a task, and in one with a long error.
+pub(crate) const PARAMS: usize = 200;
+const LARGE_PARAMS: usize = 1_000;
 
 pub(crate) fn ranges(scale: Scale) -> Vec<Ranges> {
-    let range = |(depth, size)| Ranges {
-        name: format!("range-{size}"),
-        about: "one caller finds 100 records by a declared index",
+    let range = |(depth, size), kind, about, params| Ranges {
+        name: format!("range-{kind}{size}"),
+        about,
         full_only: depth > SHORT_DEPTH_MAX,
         depth,
+        params,
         rounds: scale.rounds,
         rest: scale.rest,
     };
-    DEPTHS.into_iter().map(range).collect()
+    let about = "one caller finds 100 records by a declared index";
+    let small = DEPTHS.map(|depth| range(depth, "", about, PARAMS));
+    let about = "the same, of records of more than a kilobyte";
+    let large = DEPTHS.map(|depth| range(depth, "large-", about, LARGE_PARAMS));
+    small.into_iter().chain(large).collect()
 }
 
 impl Ranges {
     pub(crate) async fn run(&self, bench: Bench) -> Result<Measured> {
-        fill(&bench, self.depth).await?;
+        fill(&bench, self.depth, self.params).await?;
         let index = index()?;
         bench.store.ensure_index(&index).await?;
         bench.clock.sleep(self.rest).await;
@@ -75,7 +85,11 @@ impl Ranges {
             latency_of: "scan",
             latencies,
             counts: BTreeMap::from([("scans", self.rounds), ("found", found)]),
-            settings: BTreeMap::from([("limit", HITS.into()), ("depth", self.depth.into())]),
+            settings: BTreeMap::from([
+                ("limit", HITS.into()),
+                ("depth", self.depth.into()),
+                ("params_bytes", (self.params as u64).into()),
+            ]),
             alone: None,
         })
     }
@@ -103,10 +117,10 @@ pub(crate) fn key(n: u64) -> Result<Key> {
 }
 
 /// So many records, each with a value of its own.
-pub(crate) async fn fill(bench: &Bench, depth: u64) -> Result<()> {
+pub(crate) async fn fill(bench: &Bench, depth: u64, params: usize) -> Result<()> {
     const COMMIT: u64 = 200;
     const CALL: u64 = 5_000;
-    let params = Bytes::from(vec![b'x'; 200]);
+    let params = Bytes::from(vec![b'x'; params]);
     let put = |n: u64| -> Result<Write> {
         let updated_at = n * STRIDE % depth;
         let fields = Fields::from([

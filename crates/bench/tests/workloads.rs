@@ -77,13 +77,15 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
         "sweep-1k" => TASKS / 20,
-        "range-1k" => TASKS / 20 * 100,
+        "range-1k" | "range-large-1k" => TASKS / 20 * 100,
         _ if name.starts_with("indexed-") => TASKS / 2,
         "sweep-all-1k" => 1_000,
         "states-1" => (TASKS / 20).next_multiple_of(4),
         "states-8" => TASKS.next_multiple_of(8 * 4),
-        "subscribers-seq" | "subscribers-seq-each" => 5 * (TASKS / 40).next_multiple_of(4),
-        _ if name.starts_with("subscribers-") => 5 * (TASKS / 10).next_multiple_of(8 * 4),
+        _ if name.starts_with("subscribers-seq") => 5 * (TASKS / 40).next_multiple_of(4),
+        _ if name.starts_with("subscribers-") || name.starts_with("barriers-") => {
+            5 * (TASKS / 10).next_multiple_of(8 * 4)
+        }
         _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
         _ if name.starts_with("read-") => TASKS / 20 * 1_000,
         _ if name.starts_with("replay-") => 5 * TASKS * 5 / 2,
@@ -169,15 +171,23 @@ async fn a_sweep_of_everything_leaves_it_in_the_archive() -> Result<()> {
 
 #[tokio::test]
 async fn a_range_finds_a_hundred_records_among_those_it_names() -> Result<()> {
-    let store = memory()?;
-    let found = measure("range-1k", store.clone()).await?;
-    assert_eq!(found.number("depth"), Some(1_000));
-    assert_eq!(found.counts["found"], found.counts["scans"] * 100);
-    let all = store.scan(Scan::new(Prefix::any(), 1_000)).await?;
-    assert_eq!((all.rows.len(), all.next), (1_000, None));
-    let value = |record: &Record| record.field("updated_at").cloned();
-    let values: BTreeSet<_> = all.rows.iter().filter_map(value).collect();
-    assert_eq!(values.len(), 1_000, "each has a value of its own");
+    for (name, size) in [("range-1k", 0..1_000), ("range-large-1k", 1_000..2_000)] {
+        let store = memory()?;
+        let found = measure(name, store.clone()).await?;
+        assert_eq!(found.number("depth"), Some(1_000), "{name}");
+        assert_eq!(found.counts["found"], found.counts["scans"] * 100, "{name}");
+        let all = store.scan(Scan::new(Prefix::any(), 1_000)).await?;
+        assert_eq!((all.rows.len(), all.next), (1_000, None), "{name}");
+        let value = |record: &Record| record.field("updated_at").cloned();
+        let values: BTreeSet<_> = all.rows.iter().filter_map(value).collect();
+        assert_eq!(values.len(), 1_000, "{name}: each has a value of its own");
+        let bytes = |record: &Record| record.fields.values().map(|value| value.len()).sum();
+        let sizes: BTreeSet<usize> = all.rows.iter().map(bytes).collect();
+        assert!(
+            sizes.iter().all(|bytes| size.contains(bytes)),
+            "{name}: {sizes:?}"
+        );
+    }
     Ok(())
 }
 
@@ -323,11 +333,13 @@ async fn a_call_that_fails_ends_the_workload() {
             }
             "contended-cas" => vec![commits, (Method::Commit, 70), (Method::Get, 5)],
             _ if name.starts_with("states-") => vec![commits, (Method::Commit, 2)],
-            _ if name.starts_with("subscribers-") => vec![commits, (Method::Commit, 50)],
+            _ if name.starts_with("subscribers-") || name.starts_with("barriers-") => {
+                vec![commits, (Method::Commit, 50)]
+            }
             _ if name.starts_with("deliver-") || name.starts_with("watch-") => {
                 vec![commits, (Method::Commit, 3)]
             }
-            "range-1k" => vec![
+            "range-1k" | "range-large-1k" => vec![
                 commits,
                 (Method::DeclareIndex, 1),
                 (Method::Scan, 1),
@@ -394,9 +406,10 @@ fn every_name_is_there_once_and_large_backlogs_are_marked() {
         }
     }
     for (size, full_only) in [("1k", false), ("100k", false), ("1m", true)] {
-        let name = format!("range-{size}");
-        let found = all.iter().find(|w| w.name == name).expect("a workload");
-        assert_eq!(found.full_only, full_only, "{name}");
+        for name in ["range", "range-large"].map(|kind| format!("{kind}-{size}")) {
+            let found = all.iter().find(|w| w.name == name).expect("a workload");
+            assert_eq!(found.full_only, full_only, "{name}");
+        }
     }
     let keyed = names.iter().filter(|name| name.starts_with("key-"));
     assert_eq!(keyed.count(), 4);

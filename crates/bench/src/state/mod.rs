@@ -1,5 +1,6 @@
 //! What state costs: the states of jobs, how others hear of them and read them, and records that many want.
 
+mod barriers;
 mod cas;
 mod paced;
 mod read;
@@ -25,6 +26,7 @@ pub(crate) struct OfState {
 enum Act {
     Write(write::Writers),
     Subscribers(subscribers::Subscribers),
+    Barriers(barriers::Barriers),
     Paced(paced::Paced),
     Read(read::Reads),
     Replay(replay::Replay),
@@ -35,6 +37,7 @@ pub(crate) fn of_state(scale: Scale) -> Vec<OfState> {
     let parts = [
         write::writers(scale),
         subscribers::subscribers(scale),
+        barriers::barriers(scale),
         paced::paced(scale),
         read::reads(scale),
         replay::replays(scale),
@@ -53,6 +56,7 @@ impl OfState {
         match self.act {
             Act::Write(writers) => writers.run(bench).await,
             Act::Subscribers(subscribers) => subscribers.run(bench).await,
+            Act::Barriers(barriers) => barriers.run(bench).await,
             Act::Paced(paced) => paced.run(bench).await,
             Act::Read(reads) => reads.run(bench).await,
             Act::Replay(replay) => replay.run(bench).await,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::StreamExt;
 use plimsoll::jobs::{
     Jobs, Manager, Scope, StateBatch, StateEvent, SubscribeOptions, Subscription,
 };
@@ -23,6 +24,8 @@ pub(super) struct Subscribers {
     scopes: Scopes,
     taking: Taking,
     through: Through,
+    /// How many events each takes at once, at most.
+    depth: usize,
     rounds: u64,
 }
 
@@ -30,7 +33,8 @@ pub(super) struct Subscribers {
 #[derive(Clone, Copy, Debug)]
 enum Through {
     Monitor,
-    /// The first of those who write.
+    /// One that writes nothing, and goes with the subscribers: whoever keeps the states would go on following between
+    /// the rounds, where the writers are to be alone.
     Manager,
 }
 
@@ -39,6 +43,8 @@ enum Through {
 enum Taking {
     Batches,
     Events,
+    /// Events of their own.
+    Stream,
 }
 
 /// What they subscribe to.
@@ -51,6 +57,8 @@ enum Scopes {
 }
 
 const ROUNDS: u64 = 5;
+/// For those who are told of a lot.
+const DEEP: usize = 512;
 
 pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
     let taking = |managers, depth, part: u64, subscribers, scopes, taking| Subscribers {
@@ -59,6 +67,7 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
         scopes,
         taking,
         through: Through::Monitor,
+        depth: SubscribeOptions::default().depth,
         rounds: ROUNDS,
     };
     let kind = |managers, depth, part, subscribers, scopes| {
@@ -69,10 +78,20 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
         let taking = taking(managers, depth, part, 1_000, scopes, Taking::Events);
         Act::Subscribers(taking)
     };
+    let stream = |managers, depth, part, scopes| {
+        let taking = taking(managers, depth, part, 1_000, scopes, Taking::Stream);
+        Act::Subscribers(taking)
+    };
     let manager = Act::Subscribers(Subscribers {
         through: Through::Manager,
         ..taking(8, 1, 2, 1_000, Scopes::All, Taking::Events)
     });
+    let deep = |taking| {
+        Act::Subscribers(Subscribers {
+            depth: DEEP,
+            ..taking
+        })
+    };
     vec![
         OfState::new(
             "subscribers-1",
@@ -90,6 +109,11 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             each(8, 1, 2, Scopes::All),
         ),
         OfState::new(
+            "subscribers-all-stream",
+            "the same, who take each as a stream gives it, as their own",
+            stream(8, 1, 2, Scopes::All),
+        ),
+        OfState::new(
             "subscribers-all-manager",
             "likewise one event after the other, through a manager of the job",
             manager,
@@ -105,6 +129,11 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             each(8, 1, 2, Scopes::Spread),
         ),
         OfState::new(
+            "subscribers-mix-stream",
+            "the same, who take each as a stream gives it, as their own",
+            stream(8, 1, 2, Scopes::Spread),
+        ),
+        OfState::new(
             "subscribers-seq",
             "one manager sets states one by one, beside 1,000 subscribers",
             kind(1, 1, 8, 1_000, Scopes::All),
@@ -113,6 +142,11 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             "subscribers-seq-each",
             "the same, who take one event after the other",
             each(1, 1, 8, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-seq-stream",
+            "the same, who take each as a stream gives it, as their own",
+            stream(1, 1, 8, Scopes::All),
         ),
         OfState::new(
             "subscribers-fast-1",
@@ -128,6 +162,21 @@ pub(super) fn subscribers(scale: Scale) -> Vec<OfState> {
             "subscribers-fast-each",
             "the same, who take one event after the other",
             each(8, 64, 2, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-fast-stream",
+            "the same, who take each as a stream gives it, as their own",
+            stream(8, 64, 2, Scopes::All),
+        ),
+        OfState::new(
+            "subscribers-fast-deep",
+            "8 managers, 64 states of each under way, beside 1,000 who take up to 512 at once",
+            deep(taking(8, 64, 2, 1_000, Scopes::All, Taking::Batches)),
+        ),
+        OfState::new(
+            "subscribers-fast-deep-each",
+            "the same, who take one event after the other",
+            deep(taking(8, 64, 2, 1_000, Scopes::All, Taking::Events)),
         ),
     ]
 }
@@ -177,6 +226,7 @@ impl Subscribers {
             settings: BTreeMap::from([
                 ("managers", u64::from(self.writers.managers).into()),
                 ("subscribers", self.subscribers.into()),
+                ("depth", (self.depth as u64).into()),
             ]),
             alone: Some(operations as f64 / alone.as_secs_f64().max(1e-9)),
         })
@@ -190,14 +240,18 @@ impl Subscribers {
         rounds: &mut Rounds,
     ) -> Result<()> {
         let monitor = jobs.monitor(JOB).await?;
+        let manager = jobs.join(JOB, 0, self.writers.managers).await?;
         let mut subscriptions = Vec::new();
         for number in 0..self.subscribers {
             let scope = self.scope(number)?;
             let expected = self.expected(&scope);
-            let options = SubscribeOptions::default();
-            let mut subscription = match (self.through, managers) {
-                (Through::Manager, [manager, ..]) => manager.subscribe(scope, options).await?,
-                _ => monitor.subscribe(scope, options).await?,
+            let options = SubscribeOptions {
+                depth: self.depth,
+                ..SubscribeOptions::default()
+            };
+            let mut subscription = match self.through {
+                Through::Manager => manager.subscribe(scope, options).await?,
+                Through::Monitor => monitor.subscribe(scope, options).await?,
             };
             replay(&mut subscription).await?;
             subscriptions.push(take(subscription, self.taking, expected));
@@ -251,6 +305,7 @@ async fn take(mut subscription: Subscription, taking: Taking, expected: u64) -> 
     match taking {
         Taking::Batches => batches(&mut subscription, expected).await,
         Taking::Events => events(&mut subscription, expected).await,
+        Taking::Stream => streamed(&mut subscription, expected).await,
     }
 }
 
@@ -271,6 +326,22 @@ async fn events(subscription: &mut Subscription, expected: u64) -> Result<()> {
     let mut taken = 0;
     while taken < expected
         && let Some(event) = subscription.next().await
+    {
+        match event? {
+            StateEvent::State(state) if !state.is_replay() => taken += 1,
+            _ => return Err(lost()),
+        }
+    }
+    match taken == expected {
+        true => Ok(()),
+        false => Err(Error::Closed),
+    }
+}
+
+async fn streamed(subscription: &mut Subscription, expected: u64) -> Result<()> {
+    let mut taken = 0;
+    while taken < expected
+        && let Some(event) = StreamExt::next(subscription).await
     {
         match event? {
             StateEvent::State(state) if !state.is_replay() => taken += 1,

@@ -24,6 +24,8 @@ pub(super) struct Writers {
     pub(super) depth: usize,
     /// How many states each sets: as many of each tag.
     pub(super) each: u64,
+    /// How much further all are than partition 0.
+    ahead: i32,
 }
 
 pub(super) fn writers(scale: Scale) -> Vec<OfState> {
@@ -51,7 +53,13 @@ impl Writers {
             managers,
             depth,
             each,
+            ahead: 0,
         }
+    }
+
+    /// All but partition 0 are so much further.
+    pub(super) fn ahead(self, ahead: i32) -> Self {
+        Self { ahead, ..self }
     }
 
     /// How many states they set together.
@@ -98,9 +106,13 @@ impl Writers {
 async fn set(bench: Bench, manager: Manager, writers: Writers) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     let mut under_way = VecDeque::new();
+    let ahead = match manager.partition() {
+        0 => 0,
+        _ => writers.ahead,
+    };
     for n in 0..writers.each {
         (bench.progress)(n, writers.each);
-        let state = NewState::new(tag(n), status(n))?;
+        let state = NewState::new(tag(n), status(n) + ahead)?;
         under_way.push_back((bench.clock.monotonic(), manager.set_state(state)));
         while under_way.len() >= writers.depth
             && let Some((began, set)) = under_way.pop_front()
@@ -120,6 +132,9 @@ pub(super) fn tag(n: u64) -> String {
     format!("tag-{}", n % TAGS)
 }
 
+/// All statuses are below this.
+pub(super) const STATUSES: i32 = 1_000;
+
 pub(super) fn status(n: u64) -> i32 {
-    i32::try_from(n % 1_000).unwrap_or_default()
+    i32::try_from(n % u64::from(STATUSES.unsigned_abs())).unwrap_or_default()
 }
