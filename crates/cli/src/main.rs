@@ -22,6 +22,7 @@ mod place;
 mod process;
 mod queue;
 mod record;
+mod retention;
 mod screen;
 mod sweep;
 mod table;
@@ -79,6 +80,7 @@ enum Command {
     Bench(bench::Bench),
     Work(work::Work),
     Sweep(sweep::Sweep),
+    Retention(retention::RetentionCommand),
     /// The demo without mercy: workers are killed and frozen at random until all tasks are done.
     #[command(hide = true)]
     Chaos(demo::Chaos),
@@ -173,6 +175,10 @@ impl Command {
             Self::Sweep(sweep) => {
                 let json = sweep.options.json;
                 ended(runtime.block_on(sweep.run()), json)
+            }
+            Self::Retention(retention) => {
+                let json = retention.options.json;
+                ended(runtime.block_on(retention.run()), json)
             }
             Self::LockExec(exec) => exec.run(),
             Self::Doctor(doctor) => {

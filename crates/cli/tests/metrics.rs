@@ -1,4 +1,4 @@
-//! A worker process, its `/metrics`, and what `promtool` says of them.
+//! Processes, their `/metrics`, and what `promtool` says of them.
 
 #![cfg(feature = "prometheus")]
 // A failed assertion is how a test fails; what is skipped is said.
@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use plimsoll::Plimsoll;
+use plimsoll::jobs::NewState;
 use plimsoll::task::{Backoff, RetryPolicy};
 use plimsoll::telemetry::{Kind, METRICS};
 use plimsoll::{Engine, TaskId};
@@ -23,28 +24,35 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The command worker, which serves its metrics.
-struct Worker {
+/// A process that serves its metrics.
+struct Serving {
     process: Child,
     address: String,
     /// Whoever writes to a pipe that nobody reads any more fails.
     _lines: Lines<BufReader<ChildStderr>>,
 }
 
-impl Worker {
-    fn start(folder: &TempDir, store: &str) -> Self {
+impl Serving {
+    /// The command worker.
+    fn worker(folder: &TempDir, store: &str) -> Self {
+        let queue = ["--queue", "pictures", "--concurrency", "4"];
+        let command = ["--", "sh", "-c", RESIZE];
+        Self::start(folder, store, &["work"], &[&queue[..], &command].concat())
+    }
+
+    fn start(folder: &TempDir, store: &str, verb: &[&str], more: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-            .args(["work", "--store", store, "--namespace", "metrics"])
-            .args(["--queue", "pictures", "--concurrency", "4"])
+            .args(verb)
+            .args(["--store", store, "--namespace", "metrics"])
             .args(["--metrics", "127.0.0.1:0", "--logs", "json"])
-            .args(["--", "sh", "-c", RESIZE])
+            .args(more)
             .env("TMPDIR", folder.path())
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("a worker");
+            .expect("a process");
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let line: Value = serde_json::from_str(&line).expect("a line is JSON");
@@ -65,8 +73,12 @@ impl Worker {
     }
 
     /// Lets it finish.
-    fn drain(mut self) {
+    fn drain(self) {
         kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        self.end();
+    }
+
+    fn end(mut self) {
         assert!(self.process.wait().unwrap().success());
     }
 
@@ -81,7 +93,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for Serving {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
@@ -150,7 +162,7 @@ async fn a_command_worker_serves_metrics_that_promtool_accepts() {
     for _ in 0..3 {
         submit(&engine, "idle", "steady").await;
     }
-    let worker = Worker::start(&folder, &store);
+    let worker = Serving::worker(&folder, &store);
     let mut ids = vec![submit(&engine, "pictures", "flaky\n").await];
     for _ in 1..20 {
         ids.push(submit(&engine, "pictures", "steady\n").await);
@@ -194,6 +206,37 @@ async fn a_command_worker_serves_metrics_that_promtool_accepts() {
     check_names(&page);
     promtool(&page);
     worker.drain();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_a_job_serves_what_that_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("plimsoll.db").display());
+    let engine = Plimsoll::open(&store).unwrap().engine("metrics").await;
+    let manager = engine.unwrap().jobs().join("import", 0, 1).await.unwrap();
+    manager
+        .set_started(NewState::of("a").unwrap())
+        .await
+        .unwrap();
+    let watch = ["job", "watch", "import"];
+    let more = ["--json", "--until", "finished", "--tag", "a"];
+    let watching = Serving::start(&folder, &store, &watch, &more);
+    watching.scrape(&["plimsoll_state_replay_duration_seconds_count 1"]);
+    manager
+        .set_state(NewState::new("a", 5).unwrap())
+        .await
+        .unwrap();
+    let (_, page) = watching.scrape(&["plimsoll_state_delivery_latency_seconds_count 1"]);
+    let series = series(&page);
+    for name in ["listener_reconnects", "version_drift", "subscription_drops"] {
+        assert_eq!(series[&*format!("plimsoll_state_{name}_total")], 0.0);
+    }
+    promtool(&page);
+    manager
+        .set_finished(NewState::of("a").unwrap())
+        .await
+        .unwrap();
+    watching.end();
 }
 
 /// Fails if it is not there, unless the run was asked to do without it.

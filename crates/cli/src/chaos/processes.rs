@@ -118,7 +118,9 @@ mod tests {
             .env("PLIMSOLL_FENCE", "3")
             .stdin(Stdio::piped());
         let mut child = child.spawn().unwrap();
-        let [found] = &marked(&mark)[..] else {
+        // It has been started, and may not have its environment yet.
+        let found = std::iter::repeat_with(|| marked(&mark)).find(|found| !found.is_empty());
+        let [found] = &found.unwrap()[..] else {
             panic!("one process");
         };
         assert_eq!(found.pid, Pid::from_child(&child));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use futures::FutureExt;
 use indicatif::ProgressBar;
 use plimsoll::error::Conflict;
 use plimsoll::jobs::{FINISHED, Monitor, STARTED, Scope, State};
@@ -38,6 +39,9 @@ pub(super) struct WaitForAll {
     /// Gives up after this time.
     #[arg(long, value_name = "TIME", value_parser = input::duration)]
     timeout: Option<Duration>,
+    /// Waits for partitions that have a warning, too.
+    #[arg(long)]
+    despite_warnings: bool,
     /// Waits until there is such a job.
     #[arg(long)]
     wait_for_job: bool,
@@ -67,7 +71,11 @@ impl WaitForAll {
         match client.screen.json {
             true => drop(client.screen.object(&WireState::from(&state))?),
             false => {
-                let all = count(monitor.partitions().await?.into(), "partition");
+                // It was reached, whatever has become of the job since.
+                let all = match monitor.partitions().now_or_never() {
+                    Some(Ok(partitions)) => count(partitions.into(), "partition"),
+                    Some(Err(_)) | None => "all partitions".into(),
+                };
                 client.screen.note(&format!("{all}: {}.", self.at()));
             }
         }
@@ -99,12 +107,17 @@ impl WaitForAll {
                 monitor = monitor => monitor?,
                 () = clock.sleep(timeout) => {
                     let (job, time) = (clean(self.job.as_str()), span(timeout));
-                    let late = format!("there is no job {job} after {time}");
-                    return Err(CliError::Timeout(late));
+                    return Err(CliError::Timeout(match self.wait_for_job {
+                        true => format!("there is no job {job} after {time}, or it could not be read"),
+                        false => format!("job {job} was not read within {time}"),
+                    }));
                 }
             },
         };
         let mut barrier = monitor.barrier(&self.tag, self.status)?;
+        if self.despite_warnings {
+            barrier = barrier.despite_warnings();
+        }
         if let Some(timeout) = self.timeout {
             let gone = clock.monotonic().saturating_sub(began);
             barrier = barrier.within(timeout.saturating_sub(gone));

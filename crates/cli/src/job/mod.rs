@@ -47,6 +47,7 @@ impl JobCommand {
         let missing = match &self.verb {
             Verb::Set(set) if set.creates() => IfMissing::Create,
             Verb::Barrier(barrier) if barrier.waits_for_job() => IfMissing::Create,
+            Verb::Watch(watch) if watch.waits_for_job() => IfMissing::Create,
             _ => IfMissing::Refuse,
         };
         let client = self.options.open(missing).await?;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll::error::NotFound;
+use plimsoll::Name;
 use plimsoll::jobs::{Manager, NewState, Written};
-use plimsoll::{Error, Name};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -45,11 +44,11 @@ pub(super) struct Set {
     /// Names this write: the same again changes nothing.
     #[arg(long, value_name = "ID")]
     event_id: Option<Name>,
-    /// Whoever creates the job: how long it is kept after all its partitions have finished.
-    #[arg(long, value_name = "TIME", value_parser = input::duration, requires = "partitions")]
+    /// Partition 0: how long the job is kept after all its partitions have finished.
+    #[arg(long, value_name = "TIME", value_parser = input::duration)]
     retain: Option<Duration>,
-    /// Whoever creates the job: something about it that `job show` tells.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = about, requires = "partitions")]
+    /// Partition 0: something about the job that `job show` tells.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = about)]
     about: Vec<(Name, String)>,
 }
 
@@ -112,17 +111,13 @@ impl Set {
 
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let state = self.state(client)?;
+        // Nobody creates a job for a state that it cannot have.
+        state.check(client.engine.store().limits())?;
         let jobs = client.engine.jobs();
-        let partitions = match self.partitions {
-            Some(partitions) => partitions,
-            None => {
-                let found = jobs.get(&self.job).await?;
-                let found = found.filter(|job| job.deleted_at.is_none());
-                let none = || Error::from(NotFound::Job(self.job.clone()));
-                found.ok_or_else(none)?.partitions
-            }
+        let mut join = match self.partitions {
+            Some(partitions) => jobs.join(self.job.as_str(), self.partition, partitions),
+            None => jobs.join_existing(self.job.as_str(), self.partition),
         };
-        let mut join = jobs.join(self.job.as_str(), self.partition, partitions);
         if let Some(retain) = self.retain {
             join = join.retain(retain);
         }
@@ -130,7 +125,13 @@ impl Set {
             join = join.about(name, value)?;
         }
         let manager = join.await?;
-        if manager.partitions() != partitions {
+        if self.partition != 0 && (self.retain.is_some() || !self.about.is_empty()) {
+            let note = "Only partition 0 says how long a job is kept and what it is about: nothing changed.";
+            client.screen.note(note);
+        }
+        if let Some(partitions) = self.partitions
+            && manager.partitions() != partitions
+        {
             let stored = count(manager.partitions().into(), "partition");
             let job = clean(self.job.as_str());
             client

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plimsoll::Name;
 use plimsoll::jobs::{Cursor, Monitor, Scope, StateEvent, SubscribeOptions, Subscription};
+use plimsoll::{Error, Name};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::live::{EACH_MAX, Size, frame};
@@ -18,7 +18,7 @@ use super::show::Which;
 use super::standing::{tint, words};
 use super::wire::WireEvent;
 use crate::client::Client;
-use crate::exit::{OK, Outcome};
+use crate::exit::{CliError, OK, Outcome};
 use crate::output::say;
 use crate::screen::{Screen, Tint};
 use crate::text::{clean, instant};
@@ -46,6 +46,9 @@ pub(super) struct Watch {
     /// A line for each change, also on a terminal.
     #[arg(long)]
     lines: bool,
+    /// Waits until there is such a job.
+    #[arg(long)]
+    wait_for_job: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -54,44 +57,64 @@ enum Until {
 }
 
 impl Watch {
+    pub(super) fn waits_for_job(&self) -> bool {
+        self.wait_for_job
+    }
+
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut watched = tokio::select! {
+            biased;
+            _ = interrupt.recv() => return Ok(OK),
+            _ = terminate.recv() => return Ok(OK),
+            watched = self.watch(client) => watched?,
+        };
+        let ended = tokio::select! {
+            biased;
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+            ended = watched.show() => Some(ended),
+        };
+        if matches!(
+            ended,
+            None | Some(Err(CliError::Plimsoll(Error::Unavailable(_))))
+        ) {
+            watched.say_where();
+        }
+        ended.unwrap_or(Ok(OK))
+    }
+
+    async fn watch(self, client: &Client) -> Outcome<Watched<'_>> {
         let screen = &client.screen;
         let draws = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         let draws = draws && !(screen.json || screen.quiet || self.lines || self.after.is_some());
-        let scope = self.which.scope();
-        let monitor = client.engine.jobs().monitor(&self.job).await?;
+        let (jobs, scope) = (client.engine.jobs(), self.which.scope());
+        let monitor = match self.wait_for_job {
+            true => jobs.monitor_when_created(&self.job).await?,
+            false => jobs.monitor(&self.job).await?,
+        };
         let options = SubscribeOptions {
             after: self.after,
             ..SubscribeOptions::default()
         };
         let events = monitor.subscribe(scope.clone(), options).await?;
-        let watched = Watched {
+        Ok(Watched {
             client,
+            draws,
             monitor,
             scope,
             events,
             until: self.until,
             ending: false,
-        };
-        let watch = async {
-            match draws {
-                true => watched.draw().await,
-                false => watched.tell().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = interrupt.recv() => Ok(OK),
-            _ = terminate.recv() => Ok(OK),
-            ended = watch => ended,
-        }
+        })
     }
 }
 
 struct Watched<'a> {
     client: &'a Client,
+    /// As a picture, not in lines.
+    draws: bool,
     monitor: Monitor,
     scope: Scope,
     events: Subscription,
@@ -101,6 +124,23 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
+    async fn show(&mut self) -> Outcome {
+        match self.draws {
+            true => self.draw().await,
+            false => self.tell().await,
+        }
+    }
+
+    /// Where to go on: what was told last may be too long ago.
+    fn say_where(&self) {
+        let screen = &self.client.screen;
+        if let Some(cursor) = self.events.cursor()
+            && !(self.draws || screen.json)
+        {
+            screen.note(&format!("To go on from here: --after {cursor}"));
+        }
+    }
+
     /// The next event; `None`: what was waited for has come, and everything before it was told.
     async fn next(&mut self) -> Outcome<Option<StateEvent>> {
         let mut looked = false;
@@ -132,7 +172,7 @@ impl Watched<'_> {
     }
 
     /// Shows a line for each event.
-    async fn tell(mut self) -> Outcome {
+    async fn tell(&mut self) -> Outcome {
         let screen = &self.client.screen;
         while let Some(event) = self.next().await? {
             let heard = match screen.json {
@@ -147,7 +187,7 @@ impl Watched<'_> {
     }
 
     /// Draws the job anew after changes, ten times a second at most.
-    async fn draw(mut self) -> Outcome {
+    async fn draw(&mut self) -> Outcome {
         let clock = self.client.engine.clock().clone();
         let canvas = Canvas::new();
         let (mut changed, mut next_frame) = (true, clock.sleep(Duration::ZERO));
@@ -230,7 +270,7 @@ fn line(event: &StateEvent, screen: &Screen) -> String {
             format!("{}\n", faint(&format!("{cursor}  replay complete")))
         }
         StateEvent::Restarted => {
-            let what = "restarted  changes were missed: what there is follows";
+            let what = "restarted  changes may be missing: what there is follows";
             format!("{}\n", screen.paint(Tint::Warning, what))
         }
     }

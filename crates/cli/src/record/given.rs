@@ -6,13 +6,11 @@ use std::ops::Bound;
 use bytes::Bytes;
 use clap::Args;
 use plimsoll::record::{Value, integer};
+use plimsoll::records::OF_THE_ENGINE;
 use plimsoll::{Key, Name, Prefix};
 
 use crate::exit::{CliError, Outcome};
 use crate::input;
-
-/// What the keys of the engine's own records begin with.
-const OF_THE_ENGINE: &str = "plimsoll.";
 
 /// A key that may be written.
 pub(super) fn key(text: &str) -> Result<Key, String> {

@@ -12,7 +12,13 @@ use crate::grid::{Blocks, Column};
 #[derive(Debug, Subcommand)]
 pub(super) enum Index {
     /// Declares an index, and waits until every record is in it. From then on every process keeps it.
-    Declare(Which),
+    Declare {
+        /// What the keys of the records begin with; '': all.
+        #[arg(value_parser = prefix)]
+        prefix: Prefix,
+        /// The field, in which there are integers.
+        field: Name,
+    },
     /// Drops an index. If it was not declared, the exit code is 3.
     Drop(Which),
     /// Lists all indexes, and whether they can be used yet.
@@ -23,7 +29,6 @@ pub(super) enum Index {
 #[derive(Debug, Args)]
 pub(super) struct Which {
     /// What the keys of the records begin with; '': all.
-    #[arg(value_parser = prefix)]
     prefix: Prefix,
     /// The field, in which there are integers.
     field: Name,
@@ -40,7 +45,7 @@ struct WireIndex<'a> {
 impl Index {
     pub(super) async fn run(self, client: &Client) -> Outcome {
         match self {
-            Self::Declare(index) => index.declare(client).await,
+            Self::Declare { prefix, field } => Which { prefix, field }.declare(client).await,
             Self::Drop(index) => index.drop(client).await,
             Self::List => list(client).await,
         }

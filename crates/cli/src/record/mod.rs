@@ -43,7 +43,7 @@ impl Verb {
     fn if_missing(&self) -> IfMissing {
         match self {
             Self::Put(_) | Self::Set(_) | Self::Cas(_) => IfMissing::Create,
-            Self::Index(index::Index::Declare(_)) => IfMissing::Create,
+            Self::Index(index::Index::Declare { .. }) => IfMissing::Create,
             Self::Get(_) | Self::Delete(_) | Self::Touch(_) => IfMissing::Refuse,
             Self::Scan(_) | Self::Watch(_) | Self::Index(_) => IfMissing::Refuse,
         }

@@ -4,7 +4,7 @@ use clap::Args;
 use plimsoll::change::Removal;
 use plimsoll::history::Place;
 use plimsoll::records::WatchEvent;
-use plimsoll::{Key, Prefix, records};
+use plimsoll::{Error, Key, Prefix, records};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,28 +45,41 @@ impl Watch {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut watch = self.watch(client)?;
         let screen = &client.screen;
-        let mut cursor = None;
+        let (mut told_last, mut ended) = (self.after.as_ref().map(Place::to_string), Ok(OK));
         for _ in 0..self.count.unwrap_or(u64::MAX) {
             let event = tokio::select! {
                 biased;
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
-                event = watch.next() => event?,
+                event = watch.next() => event,
+            };
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    ended = Err(error.into());
+                    break;
+                }
             };
             let told = WireEvent::from(&event);
             let heard = match screen.json {
                 true => screen.object(&told)?,
                 false => say(&line(&event, screen))?,
             };
-            cursor = told.cursor.or(cursor);
+            told_last = told.cursor.or(told_last);
             if !heard {
                 return Ok(OK);
             }
         }
-        if let (Some(cursor), false) = (cursor, screen.json) {
-            screen.note(&format!("To go on from here: --after {cursor}"));
+        // What it told last may be long ago, so that what followed is not kept any more.
+        let cursor = watch.cursor().map(|place| place.to_string()).or(told_last);
+        let refused = matches!(ended, Err(CliError::Plimsoll(Error::Invalid(_))));
+        match cursor {
+            Some(cursor) if !screen.json && !refused => {
+                screen.note(&format!("To go on from here: --after {cursor}"));
+            }
+            _ => {}
         }
-        Ok(OK)
+        ended
     }
 
     fn watch(&self, client: &Client) -> Outcome<records::Watch> {

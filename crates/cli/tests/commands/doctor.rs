@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plimsoll::sqlite::SCHEMA_VERSION;
 use serde_json::Value;
 
 use crate::world::{Said, World};
@@ -146,7 +147,8 @@ fn a_file_of_a_newer_program_is_a_problem_with_advice() {
         let said = world.run(arguments).ended(1);
         let schema = check(&said, "schema");
         assert_eq!(schema["verdict"], "problem");
-        assert_eq!(schema["found"], "version 99, this program knows up to 5");
+        let expected = format!("version 99, this program knows up to {SCHEMA_VERSION}");
+        assert_eq!(schema["found"], expected);
         assert_eq!(schema["advice"], "Use a newer program.");
     }
     assert_eq!(version(&world), 99);
@@ -160,7 +162,7 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     assert_eq!(version(&world), 1);
     let said = world.run(&["doctor", "--no-write", "--json"]).ended(1);
     let schema = check(&said, "schema");
-    let expected = "version 1, this program writes 5: not opened";
+    let expected = format!("version 1, this program writes {SCHEMA_VERSION}: not opened");
     assert_eq!(schema["found"], expected);
     let advice = schema["advice"].as_str().expect("advice");
     assert!(advice.starts_with("Look without --no-write"), "{advice}");
@@ -168,9 +170,10 @@ fn a_file_of_an_older_program_is_changed_only_by_who_may_write() {
     let said = world.run(&["doctor", "--json"]);
     let schema = check(&said, "schema");
     assert_eq!(schema["verdict"], "warning");
-    assert_eq!(schema["found"], "version 5, brought up from 1 just now");
+    let expected = format!("version {SCHEMA_VERSION}, brought up from 1 just now");
+    assert_eq!(schema["found"], expected);
     assert_eq!(check(&said, "history")["verdict"], "ok");
-    assert_eq!(version(&world), 5);
+    assert_eq!(version(&world), SCHEMA_VERSION);
 }
 
 #[test]

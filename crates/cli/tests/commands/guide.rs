@@ -67,6 +67,14 @@ fn every_field_of_logs_steps_and_workers_is_named() {
 }
 
 #[test]
+fn every_field_of_a_retention_is_named() {
+    let world = World::new();
+    let set = ["retention", "set", "--jobs", "1d", "--json"];
+    let set = world.run(&set).ended(0).object();
+    assert_eq!(keys([&set]), fields("| `retention` |"));
+}
+
+#[test]
 fn every_answer_to_a_submit_is_named() {
     let world = World::new();
     let submit = |payload| {

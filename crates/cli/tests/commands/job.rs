@@ -1,5 +1,8 @@
 //! `plimsoll job set`, `list`, `show` and `delete`.
 
+use plimsoll::record::fields;
+use plimsoll::store::{Commit, Merge, Receipt, Write};
+use plimsoll::{Engine, Key, StoreExt};
 use serde_json::{Value, json};
 
 use crate::world::{Said, World};
@@ -9,6 +12,13 @@ pub(crate) fn set(world: &World, job: &str, partition: &str, tag: &str, how: &[&
     let partition = ["--partition", partition, "--partitions", "4"];
     let command = [&["job", "set", job, "--tag", tag], &partition[..], how];
     world.run(&command.concat()).ended(0)
+}
+
+/// Makes a record of the engine unreadable, as nobody does by the client of records.
+async fn spoil(engine: &Engine, key: &str, field: &'static str) -> plimsoll::Result<Receipt> {
+    let merge = Merge::new(Key::new(key)?).set(fields([(field, "x")])?);
+    let commit = Commit::of(Write::Merge(merge)).id(engine.ids().commit());
+    engine.store().commit_one(commit).await
 }
 
 /// What the command shows of this job.
@@ -84,20 +94,37 @@ fn each_way_to_say_how_far_it_is_has_its_status_and_message() {
 }
 
 #[test]
-fn whoever_creates_a_job_says_how_long_it_is_kept_and_what_it_is_about() {
+fn partition_0_says_how_long_a_job_is_kept_and_what_it_is_about() {
     let world = World::new();
+    let other = ["--started", "--retain", "1h", "--about", "source=mail"];
+    let told = set(&world, "import", "1", "ingest", &other);
+    assert!(told.err.contains("Only partition 0 says"), "{}", told.err);
+    assert_eq!(shown(&world, "import", &[])["about"], json!({}));
     let about = ["--about", "source=ftp", "--about", "query=a=b"];
     let first = [&["--started", "--retain", "2d"], &about[..]].concat();
-    set(&world, "import", "0", "ingest", &first);
-    // It is there already.
-    let other = ["--started", "--retain", "1h", "--about", "source=mail"];
-    set(&world, "import", "1", "ingest", &other);
+    let told = set(&world, "import", "0", "ingest", &first);
+    assert_eq!(told.err, "");
     let job = shown(&world, "import", &[]);
     assert_eq!(job["retain_ms"], 2 * 86_400_000);
     assert_eq!(job["about"], json!({"query": "a=b", "source": "ftp"}));
     let told = world.run(&["job", "show", "import"]).ended(0).out;
     assert!(told.contains("2d after it has finished"), "{told}");
     assert!(told.contains("ftp"), "{told}");
+    // Also later, when the job is there.
+    let set = [
+        "job",
+        "set",
+        "import",
+        "--partition",
+        "0",
+        "--tag",
+        "ingest",
+    ];
+    let more = ["--finished", "--retain", "3d", "--about", "owner=ana"];
+    world.run(&[&set[..], &more].concat()).ended(0);
+    let job = shown(&world, "import", &[]);
+    assert_eq!(job["retain_ms"], 3 * 86_400_000);
+    assert_eq!(job["about"]["owner"], "ana");
 }
 
 #[test]
@@ -125,6 +152,21 @@ fn an_error_of_any_length_is_set() {
     }
     let ended = world.run(&["job", "barrier", "import", "ingest"]).ended(30);
     assert!(ended.err.contains("partition 0"), "{}", &ended.err[..200]);
+}
+
+#[test]
+fn a_barrier_may_wait_for_partitions_that_warn() {
+    let world = World::new();
+    set(&world, "import", "0", "ingest", &["--warning", "slow"]);
+    let barrier = ["job", "barrier", "import", "ingest"];
+    world.run(&barrier).ended(30);
+    let patient = [&barrier[..], &["--despite-warnings"]].concat();
+    let late = world.run(&[&patient[..], &["--timeout", "3s"]].concat());
+    // Who warns is waited for, for as long as it takes.
+    late.ended(6);
+    set(&world, "import", "1", "ingest", &["--error", "no disk"]);
+    let failed = world.run(&patient).ended(30);
+    assert!(failed.err.contains("no disk"), "{}", failed.err);
 }
 
 #[test]
@@ -177,12 +219,20 @@ fn what_makes_no_sense_is_refused_and_writes_nothing() {
     of_four(&["--finished", "--event-id", ""]);
     of_four(&["--finished", "--schema-version", "2"]);
     of_four(&["--finished", "--payload", "{}", "--schema-version", "-1"]);
+    let long = "x".repeat(70_000);
+    let text = of_four(&["--finished", "--message", &long]);
+    assert!(text.err.contains("message"), "{text:?}");
+    of_four(&[
+        "--finished",
+        "--payload",
+        &format!(r#"{{"a": {}}}"#, "[".repeat(200) + &"]".repeat(200)),
+    ]);
     of_four(&["--finished", "--retain", "long"]);
     of_four(&["--finished", "--about", "source"]);
     of_four(&["--finished", "--about", "=ftp"]);
     // Who does not say how many there are creates nothing.
-    refused(&["--partition", "0", "--finished", "--retain", "1h"], 2);
-    refused(&["--partition", "0", "--finished", "--about", "a=b"], 2);
+    refused(&["--partition", "0", "--finished", "--retain", "1h"], 3);
+    refused(&["--partition", "0", "--finished", "--about", "a=b"], 3);
     let many = ["--partition", "4", "--partitions", "4", "--finished"];
     let many = refused(&many, 2);
     assert!(many.err.contains("partition"), "{many:?}");
@@ -268,13 +318,8 @@ fn what_cannot_be_read_does_not_hide_the_others() {
         set(&world, job, "0", "ingest", &["--finished"]);
     }
     world.act(async |engine| {
-        let records = engine.records();
-        records
-            .set_field("plimsoll.jobs.a", "partitions", "x")
-            .await?;
-        records
-            .set_field("plimsoll.states.b.0-ingest", "status", "x")
-            .await
+        spoil(&engine, "plimsoll.jobs.a", "partitions").await?;
+        spoil(&engine, "plimsoll.states.b.0-ingest", "status").await
     });
     let said = world.run(&["job", "list"]).ended(1);
     assert!(
@@ -298,7 +343,7 @@ fn what_cannot_be_read_can_be_deleted_and_begun_anew() {
         set(&world, job, "0", "ingest", &["--started"]);
         world.act(async |engine| {
             let key = format!("plimsoll.jobs.{job}");
-            (engine.records().set_field(&key, "partitions", "x")).await
+            spoil(&engine, &key, "partitions").await
         });
         world.run(&["job", "show", job]).ended(1);
         let asked = world.run(&["job", "delete", job]).ended(2);

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdout};
+use std::process::{Child, ChildStdout, Command};
 
+use plimsoll::jobs::NewState;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::job::set;
+use crate::record_watch::forget_history;
 use crate::world::{Said, World};
 
 /// A watch in a process of its own, and what it says.
@@ -45,6 +47,21 @@ impl Watching {
         self.out.read_to_string(&mut rest).expect("text");
         let said = Said::from(self.child.wait_with_output().expect("it ends"));
         (rest.lines().map(String::from).collect(), said.ended(code))
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it is there");
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// Waits until somebody has opened the store, which was not there. Nobody can tell that of a server.
+fn until_open(world: &World, waiting: &mut Child) {
+    let file = world.path().join("plimsoll.db");
+    while !world.is_on_a_server() && !file.exists() {
+        let ended = waiting.try_wait().expect("a process");
+        assert_eq!(ended, None, "it waits");
+        std::thread::yield_now();
     }
 }
 
@@ -111,6 +128,26 @@ fn what_another_process_sets_is_told_as_it_comes() {
         .run(&["job", "watch", "other", "--after", cursor])
         .ended(2);
     world.run(&["job", "watch", "nothing"]).ended(3);
+}
+
+#[test]
+fn a_watch_may_begin_before_its_job() {
+    let world = World::new();
+    let more = ["--json", "--wait-for-job", "--until", "finished"];
+    let mut watching = Watching::start(&world, &more);
+    until_open(&world, &mut watching.child);
+    for partition in ["0", "1", "2", "3"] {
+        set(&world, "import", partition, "ingest", &["--finished"]);
+    }
+    let (told, _) = watching.end(0);
+    let told = told.iter().map(|line| serde_json::from_str(line));
+    let told: Vec<Value> = told.collect::<Result<_, _>>().expect("JSON");
+    let states = told.iter().filter(|event| event["event"] == "state");
+    let mut partitions: Vec<u64> = states
+        .filter_map(|event| event["state"]["partition"].as_u64())
+        .collect();
+    partitions.sort_unstable();
+    assert_eq!(partitions, [0, 1, 2, 3]);
 }
 
 #[test]
@@ -194,6 +231,38 @@ fn an_interrupt_and_a_request_to_end_end_a_watch_well() {
     }
 }
 
+/// What it said last may be long ago, so that what followed is not kept any more.
+#[test]
+fn an_interrupted_watch_says_where_to_go_on() {
+    let world = World::new();
+    set(&world, "import", "0", "ingest", &["--started"]);
+    let mut marking = Watching::start(&world, &["--tag", "export"]);
+    let marker = marking.line();
+    let marker = marker.split("  ").next().expect("a cursor");
+    marking.kill();
+    set(&world, "import", "1", "export", &["--started"]);
+    set(&world, "import", "0", "ingest", &["--finished"]);
+
+    let go_on = |cursor| Watching::start(&world, &["--tag", "export", "--after", cursor]);
+    let mut watching = go_on(marker);
+    let line = watching.line();
+    assert!(line.contains("  1  export  "), "{line}");
+    let pid = Pid::from_raw(watching.child.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("it is there");
+    let (_, said) = watching.end(0);
+    let cursor = (said.err.trim_end()).strip_prefix("To go on from here: --after ");
+    let cursor = cursor.unwrap_or_else(|| panic!("{said:?}"));
+    forget_history(&world);
+    set(&world, "import", "2", "export", &["--finished"]);
+    let mut on = go_on(cursor);
+    let line = on.line();
+    assert!(
+        line.ends_with("  2  export  finished  ⚫ Finished\n"),
+        "{line}"
+    );
+    on.kill();
+}
+
 /// A terminal of 80 columns: our end, and that of a program.
 fn terminal() -> (File, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -216,40 +285,61 @@ fn terminal() -> (File, OwnedFd) {
     (ours.into(), theirs.into())
 }
 
+/// A command on a terminal, and what it has drawn.
+struct OnTerminal {
+    child: Child,
+    ours: BufReader<File>,
+    drawn: String,
+}
+
+impl OnTerminal {
+    fn start(mut command: Command) -> Self {
+        let (ours, theirs) = terminal();
+        command.env("TERM", "xterm").env_remove("NO_COLOR");
+        command
+            .stdout(theirs.try_clone().expect("a terminal"))
+            .stderr(theirs);
+        // The command is dropped after that: else it would hold the other end open.
+        let child = command.spawn().expect("it starts");
+        Self {
+            child,
+            ours: BufReader::new(ours),
+            drawn: String::new(),
+        }
+    }
+
+    /// Waits until these words are drawn.
+    fn upto(&mut self, words: &str) {
+        let (mut byte, mut text) = ([0], Vec::new());
+        while !String::from_utf8_lossy(&text).contains(words) {
+            let read = self.ours.read(&mut byte).expect("it goes on");
+            assert_eq!(read, 1, "{}", self.drawn);
+            text.push(byte[0]);
+        }
+        self.drawn += &String::from_utf8_lossy(&text);
+    }
+
+    fn ends_well(mut self) {
+        let status = self.child.wait().expect("it ends");
+        assert_eq!((status.code(), status.signal()), (Some(0), None));
+    }
+}
+
 #[test]
 fn a_terminal_shows_a_picture_that_changes() {
     let world = World::new();
     set(&world, "import", "1", "ingest", &["--error", "no route"]);
-    let (ours, theirs) = terminal();
-    let mut command = world.command(&["job", "watch", "import", "--until", "finished"]);
-    command.env("TERM", "xterm").env_remove("NO_COLOR");
-    command
-        .stdout(theirs.try_clone().expect("a terminal"))
-        .stderr(theirs);
-    let mut child = command.spawn().expect("it starts");
-    // Else it would hold the other end open.
-    drop(command);
-    let mut drawn = String::new();
-    let mut ours = BufReader::new(ours);
-    let mut upto = |words: &str| {
-        let mut byte = [0];
-        let mut text = Vec::new();
-        while !String::from_utf8_lossy(&text).contains(words) {
-            assert_eq!(ours.read(&mut byte).expect("it goes on"), 1, "{drawn}");
-            text.push(byte[0]);
-        }
-        drawn += &String::from_utf8_lossy(&text);
-    };
+    let command = world.command(&["job", "watch", "import", "--until", "finished"]);
+    let mut watching = OnTerminal::start(command);
     // In red, with its message.
-    upto("\u{1b}[31merror\u{1b}[0m");
-    upto("1 failed, 3 not started");
-    upto("\u{1b}[31m🔴 no route\u{1b}[0m");
+    watching.upto("\u{1b}[31merror\u{1b}[0m");
+    watching.upto("1 failed, 3 not started");
+    watching.upto("\u{1b}[31m🔴 no route\u{1b}[0m");
     for partition in ["0", "1", "2", "3"] {
         set(&world, "import", partition, "ingest", &["--finished"]);
     }
-    upto("4 finished");
-    let status = child.wait().expect("it ends");
-    assert_eq!((status.code(), status.signal()), (Some(0), None));
+    watching.upto("4 finished");
+    watching.ends_well();
 }
 
 fn barrier(world: &World, more: &[&str]) -> Said {
@@ -294,7 +384,10 @@ fn the_exit_code_of_a_barrier_tells_how_it_ended() {
     // One that was deleted is not there either.
     let more = ["ingest", "--wait-for-job", "--timeout", "10ms"];
     let none = barrier(&world, &more).ended(6);
-    assert_eq!(none.err, "plimsoll: there is no job import after 10ms\n");
+    assert_eq!(
+        none.err,
+        "plimsoll: there is no job import after 10ms, or it could not be read\n"
+    );
 }
 
 #[test]
@@ -309,10 +402,30 @@ fn a_barrier_waits_for_a_job_and_its_partitions() {
         "--wait-for-job",
         "--json",
     ];
-    let waiting = world.start(&mut world.command(&command));
+    let mut waiting = world.start(&mut world.command(&command));
+    until_open(&world, &mut waiting);
     for partition in ["0", "1", "2", "3"] {
         set(&world, "import", partition, "ingest", &["--finished"]);
     }
     let said = Said::from(waiting.wait_with_output().expect("it ends")).ended(0);
     assert_eq!(said.object()["status"], i32::MAX);
+}
+
+#[test]
+fn a_barrier_that_was_reached_ends_well_although_the_job_is_deleted_at_once() {
+    let world = World::new();
+    set(&world, "import", "0", "ingest", &["--status", "7"]);
+    for partition in ["1", "2", "3"] {
+        set(&world, "import", partition, "ingest", &["--finished"]);
+    }
+    let mut waiting = OnTerminal::start(world.command(&["job", "barrier", "import", "ingest"]));
+    waiting.upto("running 7");
+    // Whoever waits is told of both in one look at the file.
+    world.act(async |engine| {
+        let zero = engine.jobs().join("import", 0, 4).await?;
+        zero.set_finished(NewState::of("ingest")?).await?;
+        zero.delete_job().await
+    });
+    waiting.upto("partitions: ingest finished.");
+    waiting.ends_well();
 }

@@ -17,6 +17,7 @@ mod record;
 mod record_cas;
 mod record_scan;
 mod record_watch;
+mod retention;
 #[cfg(feature = "postgres")]
 mod server;
 mod submit;

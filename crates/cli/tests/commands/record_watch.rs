@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
 use std::time::Duration;
 
+use plimsoll::records::Swap;
 use plimsoll::store::Compact;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -63,6 +64,17 @@ impl Drop for Watching {
 
 fn put(world: &World, key: &str, field: &str) {
     world.run(&["record", "put", key, field]).ended(0);
+}
+
+/// Removes all that is in the history.
+pub(crate) fn forget_history(world: &World) {
+    let compact = Compact {
+        history: Some(Duration::ZERO),
+        limit: 100,
+        ..Compact::default()
+    };
+    let compacted = world.act(async |engine| engine.store().compact(compact).await);
+    assert_ne!(compacted.entries, 0);
 }
 
 #[test]
@@ -125,6 +137,90 @@ fn one_record_is_watched_for_people() {
 }
 
 #[test]
+fn a_watch_of_one_record_goes_on_where_it_was() {
+    let world = World::new();
+    put(&world, "config.mail", "host=a");
+    let key = ["--key", "config.mail", "--json"];
+    let mut watch = Watching::start(&world, &key);
+    assert_eq!(watch.event()["event"], "snapshot");
+    let mut seen = vec![watch.event()];
+    assert_eq!(seen[0]["event"], "replay_complete");
+    for host in ["host=b", "host=c"] {
+        // Both are written in one commit, the neighbour first.
+        world.act(async |engine| {
+            let (name, host) = host.split_once('=').expect("a field");
+            let both = ["config.mailbox", "config.mail"];
+            let both = both.map(|key| Swap::new(key).set(name, host));
+            engine.records().commit(both).await
+        });
+        put(&world, "config.mailbox", "host=x");
+        seen.push(watch.event());
+    }
+    world.run(&["record", "delete", "config.mail"]).ended(0);
+    seen.push(watch.event());
+    watch.end(Signal::INT).ended(0);
+    for (at, event) in seen[..3].iter().enumerate() {
+        let rest = &seen[at + 1..];
+        let cursor = event["cursor"].as_str().expect("a cursor");
+        let after = [&key[..], &["--after", cursor]].concat();
+        let mut resumed = Watching::start(&world, &after);
+        rest.iter()
+            .for_each(|event| assert_eq!(resumed.event(), *event));
+        let ended = resumed.end(Signal::TERM).ended(0);
+        assert_eq!(ended.out, "", "nothing else");
+    }
+    // A cursor within a commit belongs to what was watched.
+    let cursor = seen[1]["cursor"].as_str().expect("a cursor");
+    let foreign = ["record", "watch", "--key", "config.web", "--after", cursor];
+    let refused = world.run(&foreign).ended(2);
+    assert!(refused.err.contains("cursor"), "{refused:?}");
+    // It would be refused again.
+    assert!(!refused.err.contains("To go on"), "{refused:?}");
+}
+
+/// What was told last may be long ago, so that what followed is not kept any more.
+#[test]
+fn a_watch_says_where_it_is_and_not_what_it_told_last() {
+    let world = World::new();
+    put(&world, "config.mail", "host=a");
+    let watch = ["record", "watch", "config.", "--count"];
+    let begun = world.run(&[&watch[..], &["2", "--json"]].concat()).ended(0);
+    let marker = &begun.objects()[1]["cursor"];
+    put(&world, "config.mail", "host=b");
+    put(&world, "other", "host=x");
+    let after = |cursor: &str| world.run(&[&watch[..], &["1", "--after", cursor]].concat());
+    let told = after(marker.as_str().expect("a cursor")).ended(0);
+    assert_eq!(told.out, "put      config.mail  host=b\n");
+    let cursor = told.err.trim().strip_prefix("To go on from here: --after ");
+    let cursor = cursor.expect("a cursor");
+    forget_history(&world);
+    put(&world, "config.mail", "host=c");
+    let told = after(cursor).ended(0);
+    assert_eq!(told.out, "put      config.mail  host=c\n");
+}
+
+#[test]
+fn a_watch_that_fails_says_where_to_go_on() {
+    let world = World::on_file();
+    put(&world, "config.mail", "host=a");
+    let mut watch = Watching::start(&world, &["config."]);
+    assert!(watch.line().starts_with("there "));
+    assert!(watch.line().starts_with("live "));
+    let unreadable = "INSERT INTO history (ns, position, at, changes) \
+         SELECT ns, max(position) + 1, max(at), x'c1' FROM history GROUP BY ns";
+    let written = world.file().execute(unreadable, []);
+    assert_eq!(written.expect("an entry"), 1);
+    let failed = watch.rest().ended(1);
+    assert!(failed.err.contains("cannot be read"), "{}", failed.err);
+    let (_, cursor) = (failed.err.split_once("To go on from here: --after ")).expect("a cursor");
+    let cursor = cursor.split_whitespace().next().expect("a cursor");
+    // Also if it comes no further.
+    let again = ["record", "watch", "config.", "--after", cursor];
+    let failed = world.run(&again).ended(1);
+    assert!(failed.err.contains(cursor), "{}", failed.err);
+}
+
+#[test]
 fn a_watch_ends_after_so_many_lines() {
     let world = World::new();
     put(&world, "a", "n=1");
@@ -165,13 +261,7 @@ fn a_watch_whose_history_is_gone_begins_anew_and_says_so() {
     let world = World::new();
     put(&world, "a", "n=1");
     put(&world, "a", "n=2");
-    let compact = Compact {
-        history: Some(Duration::ZERO),
-        limit: 100,
-        ..Compact::default()
-    };
-    let compacted = world.act(async |engine| engine.store().compact(compact).await);
-    assert_ne!(compacted.entries, 0);
+    forget_history(&world);
     let watch = ["record", "watch", "a", "--after", "0", "--count", "3"];
     let told = world.run(&[&watch[..], &["--json"]].concat()).ended(0);
     let told = told.objects();

@@ -147,6 +147,10 @@ impl World {
         }
     }
 
+    pub(crate) fn is_on_a_server(&self) -> bool {
+        self.schema.is_some()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
