@@ -22,7 +22,7 @@ const SHOWN: Duration = Duration::from_secs(2);
 struct Service {
     name: &'static str,
     config: BTreeMap<Key, Record>,
-    /// Where to go on after a restart. It would keep this and the configuration in a file.
+    /// Where to go on after a restart, once it knows everything. It would keep this and the configuration in a file.
     cursor: Option<Place>,
 }
 
@@ -36,10 +36,14 @@ impl Service {
     }
 
     /// Everything and its changes, or what has changed since.
-    fn watch(&self, records: &Records) -> Result<Watch> {
+    fn watch(&mut self, records: &Records) -> Result<Watch> {
         let watch = records.watch(CONFIG)?;
         Ok(match self.cursor {
-            None => watch,
+            None => {
+                // What it has heard may be half of it, and is told again.
+                self.config.clear();
+                watch
+            }
             Some(cursor) => watch.after(cursor),
         })
     }
@@ -49,25 +53,22 @@ impl Service {
         while !until(self) {
             match watch.next().await? {
                 WatchEvent::Snapshot(record) => self.adopt("has", record),
-                WatchEvent::ReplayComplete { cursor } => self.cursor = Some(cursor),
-                WatchEvent::Put { record, cursor } => {
-                    self.adopt("changes", record);
-                    self.cursor = Some(cursor);
-                }
-                WatchEvent::Removed {
-                    key, how, cursor, ..
-                } => {
+                WatchEvent::ReplayComplete { .. } => {}
+                WatchEvent::Put { record, .. } => self.adopt("changes", record),
+                WatchEvent::Removed { key, how, .. } => {
                     let why = match how {
                         Removal::Deleted => "was deleted",
                         Removal::Expired => "has expired",
                     };
                     println!("  {:<7} drops   {key}, which {why}", self.name);
                     self.config.remove(&key);
-                    self.cursor = Some(cursor);
                 }
                 // Away for longer than the history is kept: everything is told again.
                 WatchEvent::Restarted => self.config.clear(),
             }
+            // What changes while the rest is still being told has a cursor, too, and would leave that out. So the watch is
+            // asked: it has none to go on from before everything was told.
+            self.cursor = watch.cursor();
         }
         Ok(())
     }

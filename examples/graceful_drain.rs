@@ -66,14 +66,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
 
     let mut statuses = Vec::new();
-    for id in ids {
-        let task = tasks.get(id).await?;
+    for id in &ids {
+        let task = tasks.get(*id).await?;
         statuses.push((task.status, task.failures));
     }
     println!("{statuses:?}");
     assert_eq!(statuses[0], (Status::Completed, 0));
     // The others are runnable at once, by anybody.
     assert_eq!(statuses[1..], [(Status::Pending, 0); 3]);
+    // Nobody else comes for them here.
+    for id in &ids[1..] {
+        tasks.cancel(*id, None).await?;
+    }
     // What the exit code of a service should say.
     assert!(summary.is_clean());
     Ok(())

@@ -66,5 +66,7 @@ async fn main() -> plimsoll::Result<()> {
     for lane in tasks.counts(Counts::default()).await? {
         println!("  {}: {:?}", lane.lane, lane.by_status);
     }
+    // Nobody waits for it here.
+    tasks.cancel(newest.id, None).await?;
     Ok(())
 }

@@ -34,8 +34,9 @@ impl Board {
         })
     }
 
-    /// Shows what it is told, until partition 0 has this version.
-    async fn follow(&mut self, events: &mut Subscription, version: u64) -> Result<()> {
+    /// Shows what it is told, until partition 0 has this version. Answers how much of it was there before.
+    async fn follow(&mut self, events: &mut Subscription, version: u64) -> Result<usize> {
+        let mut replayed = 0;
         while self.versions.get(&0) != Some(&version) || self.cursor.is_none() {
             let Some(event) = events.next().await.transpose()? else {
                 break;
@@ -43,6 +44,7 @@ impl Board {
             match event {
                 StateEvent::State(state) => {
                     let replay = state.is_replay();
+                    replayed += usize::from(replay);
                     let how = if replay { "there" } else { "new" };
                     let (partition, version) = (state.partition, state.version);
                     println!("  {how:<6} {partition} {:<12} v{version}", state.message);
@@ -60,13 +62,14 @@ impl Board {
                 StateEvent::Restarted => self.versions.clear(),
             }
         }
-        Ok(())
+        Ok(replayed)
     }
 }
 
-async fn report(partition: &Manager, files: i32) -> Result<()> {
+/// Answers the version, which the store has set.
+async fn report(partition: &Manager, files: i32) -> Result<u64> {
     let state = NewState::new("index", files)?.message(format!("{files} files"));
-    partition.set_state(state).await.map(drop)
+    Ok(partition.set_state(state).await?.version)
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -79,20 +82,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         workers.join(JOB, 0, 2).await?,
         workers.join(JOB, 1, 2).await?,
     );
-    for files in [10, 20, 30] {
+    for files in [10, 20] {
         report(&zero, files).await?;
     }
-    report(&one, 5).await?;
+    // The first is 1, unless there was a job of this name before: then they go on.
+    let (third, first) = (report(&zero, 30).await?, report(&one, 5).await?);
 
     println!("The monitor comes, and sees what there is, then what changes:");
     let mut board = Board::default();
     let monitor = open(&url).await?.monitor(JOB).await?;
     let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
-    board.follow(&mut events, 3).await?;
-    assert_eq!(board.versions, BTreeMap::from([(0, 3), (1, 1)]));
+    assert_eq!(board.follow(&mut events, third).await?, 2);
+    assert_eq!(board.versions, BTreeMap::from([(0, third), (1, first)]));
     report(&one, 15).await?;
-    report(&zero, 40).await?;
-    board.follow(&mut events, 4).await?;
+    let fourth = report(&zero, 40).await?;
+    assert_eq!(board.follow(&mut events, fourth).await?, 0);
 
     println!("It goes away, and the job goes on.");
     drop((events, monitor));
@@ -105,9 +109,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("It comes back with its cursor, {cursor}:");
     let monitor = open(&url).await?.monitor(JOB).await?;
     let mut events = monitor.subscribe(Scope::all(), board.options()?).await?;
-    zero.set_finished(NewState::of("index")?).await?;
-    board.follow(&mut events, 7).await?;
-    assert_eq!(board.versions, BTreeMap::from([(0, 7), (1, 4)]));
+    let last = zero.set_finished(NewState::of("index")?).await?.version;
+    let replayed = board.follow(&mut events, last).await?;
+    assert_eq!(replayed, 0, "it goes on where it was");
+    assert_eq!(
+        board.versions,
+        BTreeMap::from([(0, third + 4), (1, first + 3)])
+    );
 
     println!("The job is deleted, and the monitor is told so:");
     zero.delete_job().await?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use plimsoll::registry::WorkerStatus;
+use plimsoll::registry::{WorkerInfo, WorkerStatus};
 use plimsoll::task::{Backoff, RetryPolicy, Status};
 use plimsoll::worker::{Context, Failure};
 use plimsoll::{Engine, Error, Plimsoll, Result};
@@ -68,9 +68,11 @@ async fn main() -> Result<()> {
     let id = tasks.submit(task).await?.id;
 
     println!("Worker w1 runs, and its name is its own:");
+    let lives = async || engine.workers().get(&"w1".try_into()?).await;
+    let before = lives().await?.len();
     let second = async {
         // The first one works by now.
-        while engine.workers().get(&"w1".try_into()?).await?.is_empty() {
+        while lives().await?.len() == before {
             engine.clock().sleep(Duration::from_millis(10)).await;
         }
         let refused = run_worker(&engine, "w1").await;
@@ -89,9 +91,10 @@ async fn main() -> Result<()> {
     let (first, second) = futures::join!(run_worker(&engine, "w1"), second);
     first.and(second)?;
 
-    let lives = engine.workers().get(&"w1".try_into()?).await?;
-    assert_eq!(lives.len(), 1, "the second was never registered");
-    assert_eq!(lives[0].status, WorkerStatus::Offline);
+    let lives = lives().await?;
+    assert_eq!(lives.len(), before + 1, "the second was never registered");
+    let offline = |life: &WorkerInfo| life.status == WorkerStatus::Offline;
+    assert!(lives.iter().all(offline));
     assert_eq!(tasks.get(id).await?.status, Status::Completed);
     assert!(engine.locks().get(format!("job:{id}")).await?.is_none());
     println!("Its name is free again.");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll::jobs::{Coded, FINISHED, Monitor, NewState, Scope, State};
 use plimsoll::jobs::{StateEvent, SubscribeOptions, Subscription};
-use plimsoll::task::{Backoff, RetryPolicy};
+use plimsoll::task::{Backoff, KeyLifetime, OnConflict, RetryPolicy};
 use plimsoll::worker::{Context, Failure, Json};
 use plimsoll::{Plimsoll, Result};
 
@@ -100,6 +100,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Plimsoll::open(&url)?.engine("imports").await?;
     let (tasks, jobs) = (engine.tasks(), engine.jobs());
 
+    // The import of last night, if that is there: this is another one of its name.
+    jobs.delete(JOB).await?;
     // Whoever submits the partitions creates the job, and says what it is about.
     let job = jobs
         .join(JOB, 0, PARTITIONS)
@@ -112,7 +114,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     for partition in 0..PARTITIONS {
         let task = tasks.json("imports", "import", &partition)?;
-        let task = task.key(format!("{JOB}-{partition}").try_into()?);
+        let key = format!("{JOB}-{partition}").try_into()?;
+        let task = task.key_with(key, KeyLifetime::WhileActive, OnConflict::Attach);
         tasks.submit(task.retry(soon.clone())).await?;
     }
 

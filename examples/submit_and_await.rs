@@ -54,7 +54,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<_, plimsoll::Error>((answers, late))
     };
     let (summary, answers) = tokio::join!(worker.run(), asking);
-    assert_eq!(summary?.started, 1);
+    // None, if this has run before: the task of that key has ended, and its answer is kept.
+    assert!(summary?.started <= 1);
     assert_eq!(answers?, ((5, 5, 5), 5));
 
     println!("To wait for no longer than a while, drop the future:");

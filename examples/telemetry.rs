@@ -32,9 +32,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("PLIMSOLL_STORE").unwrap_or("memory:".into());
     let engine = Plimsoll::open(&url)?.engine("media").await?;
     let tasks = engine.tasks();
-    for kind in ["transcode", "archive"] {
-        tasks.submit(tasks.task("media", kind, "clip-7")?).await?;
-    }
+    let submit = async |kind| tasks.submit(tasks.task("media", kind, "clip-7")?).await;
+    submit("transcode").await?;
+    let waits = submit("archive").await?;
     let worker = engine
         .worker("w1")
         .queue("media")
@@ -54,6 +54,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     assert!(page.contains("jobs_completed_total{status=\"failed\"} 1"));
     assert!(page.contains("queue_size{namespace=\"media\",queue=\"media\"} 1"));
+    // Nobody comes for it.
+    tasks.cancel(waits.id, None).await?;
     telemetry.shutdown().await?;
     Ok(())
 }

@@ -37,6 +37,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Plimsoll::open(&url)?.engine("shop").await?;
     let tasks = engine.tasks();
 
+    // A new year: the books are empty.
+    engine.records().delete("accounts.shop").await?;
     println!("Three payments, charged and booked and shipped:");
     for order in 1..=3 {
         let payment = Payment { order, cents: 500 };
