@@ -20,6 +20,8 @@ async fn work(context: Context, Json(millis): Json<u64>) -> Result<Answer, Failu
     }
     let clock = context.engine().clock();
     tokio::select! {
+        // What is done is done, also if it is asked to stop at that moment.
+        biased;
         () = clock.sleep(Duration::from_millis(millis)) => {
             println!("  a task of {millis} ms ends");
             Ok(Answer::Complete(Completion::new()))

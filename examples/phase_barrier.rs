@@ -82,6 +82,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("Of a third job, only partition 0 ever comes:");
     let alone = engine.jobs().join("lonely", 0, PARTITIONS).await?;
     alone.set_finished(NewState::of("map")?).await?;
+    let map = alone.get_state(&Scope::all().tag("map")?).await?;
+    println!(
+        "  partition {} is last, with status {}",
+        map.partition, map.status
+    );
     let barrier = alone.barrier("map", FINISHED)?;
     let late = barrier.within(Duration::from_millis(50)).await;
     let late = late.err().ok_or("nobody can have got past the barrier")?;

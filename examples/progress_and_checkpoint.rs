@@ -10,6 +10,8 @@ use plimsoll::worker::{Context, Failure, WorkerBuilder};
 use plimsoll::{Engine, Plimsoll, TaskId};
 
 const PARTS: u32 = 6;
+/// Whoever has done this part does no more: its worker dies.
+const DIES_AFTER: u32 = 3;
 
 async fn transcode(context: Context) -> Result<(), Failure> {
     let done = match context.last_checkpoint() {
@@ -31,6 +33,9 @@ async fn transcode(context: Context) -> Result<(), Failure> {
             step_count: Some(PARTS),
         };
         context.progress(progress).await?;
+        if part == DIES_AFTER {
+            std::future::pending::<()>().await;
+        }
     }
     Ok(())
 }
@@ -78,7 +83,7 @@ async fn main() -> plimsoll::Result<()> {
     tokio::select! {
         summary = first.run() => drop(summary?),
         // When this ends, the worker is dropped where it stands, which is what a crash is.
-        watched = watch(&engine, id, 3) => watched?,
+        watched = watch(&engine, id, DIES_AFTER) => watched?,
     }
 
     println!("The second takes over when the lease of the first has ended:");

@@ -109,7 +109,7 @@ fn when_the_lock_is_lost_all_that_the_command_started_is_ended() {
 fn a_lock_is_taken_away_from_whoever_has_it() {
     let world = World::new();
     let script = "echo running; exec sleep 600";
-    let options = ["--ttl", "1s", "--owner", "ada"];
+    let options = ["--ttl", "3s", "--owner", "ada"];
     let (child, _, _) = started(&world, &shell(&options, script));
     // Nobody can be asked.
     let refused = world.run(&["lock", "break", "nightly"]).ended(2);

@@ -139,7 +139,7 @@ async fn a_command_may_finish_while_its_worker_drains() {
 async fn a_command_whose_worker_is_killed_runs_again() {
     let world = World::new().await;
     let id = world.submit("").await;
-    let (worker, pids) = family(&world, &["--grace", "200ms", "--lease", "1s"]);
+    let (worker, pids) = family(&world, &["--grace", "200ms", "--lease", "5s"]);
     worker.kill();
     for pid in &pids {
         await_gone(*pid);
@@ -365,7 +365,7 @@ async fn an_idle_worker_that_is_killed_leaves_nothing_behind() {
 async fn a_command_whose_lease_cannot_be_renewed_in_time_is_ended() {
     let world = World::on_file().await;
     let id = world.submit("").await;
-    let options = ["--grace", "100ms", "--lease", "2s"];
+    let options = ["--grace", "100ms", "--lease", "5s"];
     let (mut worker, pids) = family(&world, &options);
     let file = rusqlite::Connection::open(world.path().join("work.db")).unwrap();
     file.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -101,7 +101,7 @@ async fn who_does_not_read_stops_nobody_and_is_told_what_was_missed() {
     for submitted in world.tasks.submit_all(tasks).await {
         submitted.unwrap();
     }
-    let work = ["--json", "--concurrency", "8", "--lease", "2s"];
+    let work = ["--json", "--concurrency", "8"];
     let mut work = world.work(&work, &["true"]);
     let mut worker = work.stdout(std::process::Stdio::piped()).spawn().unwrap();
     for id in ids {

@@ -19,7 +19,7 @@ const PARTITIONS: u32 = 2;
 /// The event that comes last at every tag.
 const LAST: &str = "last";
 /// How long somebody who subscribes waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Who subscribes stays for up to so many events.
 const STAYS_FOR: u64 = 100;

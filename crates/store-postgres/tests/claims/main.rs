@@ -40,6 +40,10 @@ struct World<const N: usize> {
 
 impl<const N: usize> World<N> {
     async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let url = std::env::var("PLIMSOLL_TEST_POSTGRES_URL");
         let url = url.expect("PLIMSOLL_TEST_POSTGRES_URL, which scripts/test sets");
         let clock = Arc::new(ManualClock::new());
@@ -48,6 +52,7 @@ impl<const N: usize> World<N> {
             unsafe_durability: true,
             ..Config::new(&url).expect("a URL")
         };
+        change(&mut config);
         migrate(&config).await.expect("a schema");
         let ids = Ids::random(Arc::new(SystemClock::new()));
         let namespace = Namespace::new(ids.task().to_string()).expect("a namespace");
@@ -485,7 +490,8 @@ async fn an_id_that_is_used_again_is_another_task() {
 /// As when an answer is lost and the call is repeated before the server is done with the first.
 #[tokio::test]
 async fn a_settlement_that_waits_for_the_same_one_answers_as_that_one() {
-    let world = World::<2>::new().await;
+    // Whoever waits for a lock does so until it is free.
+    let world = World::<2>::with(|config| config.lock_timeout = Duration::from_secs(60)).await;
     let [holding, other] = &world.stores;
     let tasks = world.claimed(2).await;
     let line = NewLine {

@@ -27,6 +27,21 @@ const ROUNDS: u64 = 4;
 /// How long it may take.
 const SECONDS: u64 = 100;
 
+/// How far everybody is.
+#[derive(Default)]
+struct Course {
+    /// How often something went wrong.
+    rounds: AtomicU64,
+    /// How much was written and told.
+    done: AtomicU64,
+}
+
+impl Course {
+    fn goes_on(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A process of its own. It is more patient than usual, for the server is hardly ever there.
 async fn engine(world: &World) -> Engine {
     let engine = Engine::new(Arc::new(world.open().await) as Arc<dyn Store>);
@@ -48,37 +63,39 @@ async fn until_written<T>(mut write: impl AsyncFnMut() -> Result<T>) -> Result<T
 }
 
 /// Until so much has gone wrong that the next is written.
-async fn until_due(time: u64, rounds: &AtomicU64) {
+async fn until_due(time: u64, course: &Course) {
     let clock = SystemClock::new();
-    while rounds.load(Ordering::Relaxed) * TIMES < (time - 1) * ROUNDS {
+    while course.rounds.load(Ordering::Relaxed) * TIMES < (time - 1) * ROUNDS {
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
 
-async fn set_states(manager: &Manager, rounds: &AtomicU64) -> Result<()> {
+async fn set_states(manager: &Manager, course: &Course) -> Result<()> {
     for time in 1..=TIMES {
-        until_due(time, rounds).await;
+        until_due(time, course).await;
         for tag in TAGS {
             let set = async || {
                 let state = NewState::new(tag, time as i32)?.event_id(format!("{tag}-{time}"))?;
                 manager.set_state(state).await
             };
             until_written(set).await?;
+            course.goes_on();
         }
     }
     Ok(())
 }
 
-async fn set_record(records: &Records, rounds: &AtomicU64) -> Result<()> {
+async fn set_record(records: &Records, course: &Course) -> Result<()> {
     for time in 1..=TIMES {
-        until_due(time, rounds).await;
+        until_due(time, course).await;
         until_written(async || records.set_field("config.mail", "time", time as i64).await).await?;
+        course.goes_on();
     }
     Ok(())
 }
 
 /// Everything that a subscriber is told, from the beginning: each version once, in order, and one marker.
-async fn follow(mut events: Subscription, scope: &Scope) -> Result<()> {
+async fn follow(mut events: Subscription, scope: &Scope, course: &Course) -> Result<()> {
     let partitions = scope.partition.map_or(PARTITIONS, |_| 1);
     let tags = scope.tag.as_ref().map_or(TAGS.len(), |_| 1);
     let expected = u64::from(partitions) * tags as u64 * TIMES;
@@ -93,6 +110,7 @@ async fn follow(mut events: Subscription, scope: &Scope) -> Result<()> {
                 assert_eq!(state.version, *version + 1, "{state:?}");
                 *version = state.version;
                 told += 1;
+                course.goes_on();
             }
             StateEvent::ReplayComplete { .. } => markers += 1,
             StateEvent::Restarted => panic!("nothing was removed from the history"),
@@ -104,7 +122,7 @@ async fn follow(mut events: Subscription, scope: &Scope) -> Result<()> {
 
 /// Every value that the record had, each once. One may have been written twice, if the answer was lost: then it has
 /// another revision.
-async fn watch(mut watch: Watch) -> Result<()> {
+async fn watch(mut watch: Watch, course: &Course) -> Result<()> {
     let (mut last, mut revision) = (0, Revision::ZERO);
     while last < TIMES {
         if let WatchEvent::Put { record, .. } = watch.next().await? {
@@ -113,14 +131,17 @@ async fn watch(mut watch: Watch) -> Result<()> {
             assert!(time == last || time == last + 1, "{time} after {last}");
             assert!(record.revision > revision, "{time} is told again");
             (last, revision) = (time, record.revision);
+            course.goes_on();
         }
     }
     Ok(())
 }
 
-/// Writers and those who follow, in processes of their own, while something goes wrong until they have ended.
-/// `trouble` answers whether it happened.
+/// Writers and those who follow, in processes of their own, while something goes wrong until they have ended: never
+/// twice before one of them gets on, or nobody would on a machine that is slower than that. `trouble` answers whether it
+/// happened.
 async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> bool) -> Result<()> {
+    let (over, course) = (AtomicBool::new(false), Course::default());
     let (writing, following) = (engine(world).await, engine(world).await);
     let joined = (0..PARTITIONS).map(|partition| {
         let jobs = writing.jobs();
@@ -137,21 +158,20 @@ async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> boo
     let mut followers = Vec::new();
     for scope in &scopes {
         let events = monitor.subscribe(scope.clone(), SubscribeOptions::default());
-        followers.push(follow(events.await?, scope));
+        followers.push(follow(events.await?, scope, &course));
     }
     let mut changes = following.records().watch("config.")?;
     assert!(matches!(
         changes.next().await?,
         WatchEvent::ReplayComplete { .. }
     ));
-    let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = async {
         let (states, records) = (
-            join_all(managers.iter().map(|manager| set_states(manager, &rounds))),
+            join_all(managers.iter().map(|manager| set_states(manager, &course))),
             writing.records(),
         );
-        let writers = join(states, set_record(&records, &rounds));
-        let followers = join(try_join_all(followers), watch(changes));
+        let writers = join(states, set_record(&records, &course));
+        let followers = join(try_join_all(followers), watch(changes, &course));
         let ((states, record), (told, watched)) =
             within(SECONDS, "everything is told", join(writers, followers)).await;
         over.store(true, Ordering::Relaxed);
@@ -160,12 +180,15 @@ async fn followed(world: &World, pause: Duration, trouble: impl AsyncFn() -> boo
         record.and(watched)
     };
     let troubled = async {
-        let clock = SystemClock::new();
+        let (clock, mut before) = (SystemClock::new(), None);
         while !over.load(Ordering::Relaxed) {
             clock.sleep(pause).await;
-            if trouble().await {
-                rounds.fetch_add(1, Ordering::Relaxed);
+            if before == Some(course.done.load(Ordering::Relaxed)) || !trouble().await {
+                continue;
             }
+            // Before writers are let on, who may wait for this round.
+            before = Some(course.done.load(Ordering::Relaxed));
+            course.rounds.fetch_add(1, Ordering::Relaxed);
         }
     };
     join(work, troubled).await.0

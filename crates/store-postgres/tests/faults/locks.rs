@@ -18,8 +18,8 @@ use crate::world::{World, assert_told, claimed_of, is_well, one, put, submit, un
 
 const COMMITS: usize = 200;
 /// Which of them needs the row.
-const STUCK: usize = 77;
-/// Longer than all the others take, however busy the machine is.
+const STUCK: usize = 17;
+/// Longer than a commit that needs no locked row takes, however busy the machine is.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCKED: &str = "a row is locked by another transaction: look for one that is left open";
 
@@ -60,10 +60,10 @@ async fn one_is_stuck(
 ) {
     let other = world.open().await;
     let clock = SystemClock::new();
-    let [first, second] = commits;
-    let stuck = first[STUCK].clone();
-    for (commits, limit) in [(first, LOCK_TIMEOUT * 4), (second, LOCK_TIMEOUT)] {
-        let began = clock.monotonic();
+    let stuck = commits[0][STUCK].clone();
+    let mut first = None;
+    for commits in commits {
+        let (began, count) = (clock.monotonic(), commits.len());
         let beside = async {
             one(&other, put("beside")).await.expect("a commit");
             let took = clock.monotonic() - began;
@@ -73,7 +73,15 @@ async fn one_is_stuck(
         let (answers, ()) = join(call, beside).await;
         let took = clock.monotonic() - began;
         println!("answered after {took:?}");
-        assert!(took < limit, "{COMMITS} commits took {took:?}");
+        // The first contains a whole wait. What the commits take beside that is up to the machine.
+        let limit = first.map_or(LOCK_TIMEOUT * 4, |first: Duration| {
+            first.saturating_sub(LOCK_TIMEOUT / 2)
+        });
+        assert!(
+            took < limit,
+            "{count} commits took {took:?}, not {limit:?} at most"
+        );
+        first.get_or_insert(took);
         for (place, answer) in answers.into_iter().enumerate() {
             match place {
                 STUCK => assert_told(answer, Applied::No, LOCKED),
@@ -134,6 +142,8 @@ async fn a_locked_key_holds_up_only_who_submits_under_it() {
 
 #[tokio::test]
 async fn a_locked_group_holds_up_only_who_ends_its_tasks() {
+    // No commit names its group, so that each becomes a transaction of its own.
+    const COMMITS: usize = 40;
     let here = patient().await;
     let grouped = async |round: usize| -> Vec<Task> {
         let group = |n| match n {
@@ -278,11 +288,13 @@ async fn a_row_that_everybody_wants_is_waited_for_three_times_if_it_was_locked_f
 
 #[tokio::test]
 async fn a_statement_that_takes_too_long_is_reported_and_has_not_happened() {
-    let (world, stranger) = with_trigger(
+    let (mut world, stranger) = with_trigger(
         "fault_slow",
         "IF nextval('fault_slow.tries') = 1 THEN PERFORM pg_sleep(60); END IF;",
     )
     .await;
+    // The limit that the server is told is a tenth below that: it has to be heard within the difference.
+    world.config.call_timeout = Duration::from_secs(10);
     let store = world.open().await;
     let answer = one(&store, put("trouble")).await;
     assert_told(answer, Applied::No, "longer than call_timeout allows");

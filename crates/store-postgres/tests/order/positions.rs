@@ -2,13 +2,15 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join;
 use futures::poll;
 use plimsoll_core::clock::{Clock, SystemClock};
-use plimsoll_core::store::{Changes, Commit, Outcome, Start, Write};
-use plimsoll_core::{Key, Namespace, Position, Revision, Store, StoreExt};
+use plimsoll_core::decorate::{Around, Decorated, Method};
+use plimsoll_core::store::{Changes, Commit, Outcome, Receipt, Start, Write};
+use plimsoll_core::{Key, Namespace, Position, Result, Revision, Store, StoreExt};
 use plimsoll_engine::Engine;
 use plimsoll_engine::records::WatchEvent;
 use plimsoll_store_postgres::PostgresStore;
@@ -86,6 +88,33 @@ async fn what_is_in_flight_holds_back_what_comes_after_it_at_every_position() {
     server.drop().await;
 }
 
+/// Counts the looks at the history that were answered.
+#[derive(Clone, Debug, Default)]
+struct Looks(Arc<AtomicUsize>);
+
+impl Looks {
+    fn answered(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Around for Looks {
+    async fn around<T, C, F>(&self, method: Method, call: C) -> Result<T>
+    where
+        T: Send,
+        C: Fn() -> F + Send + Sync,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let answer = call().await;
+        if method == Method::Changes && answer.is_ok() {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        answer
+    }
+
+    fn committed(&self, _: &[Result<Receipt>]) {}
+}
+
 /// Somebody commits behind a transaction that is in flight, which the history does not tell before that has ended.
 /// Whoever watches reads it, and is not told it again.
 #[tokio::test]
@@ -95,7 +124,9 @@ async fn a_watch_that_begins_while_something_is_in_flight_tells_everything_once(
     let holder = server.stranger().await;
     let held = server.put("held");
     hold_up(&server, &holder, held.id.expect("an id")).await;
-    let engine = Engine::new(Arc::new(server.open().await));
+    let looks = Looks::default();
+    let looked_at = Decorated::new(Arc::new(server.open().await), looks.clone());
+    let engine = Engine::new(Arc::new(looked_at));
     let records = engine.records();
     let rest = async {
         until_waited_for(&watcher, &holder).await;
@@ -111,6 +142,12 @@ async fn a_watch_that_begins_while_something_is_in_flight_tells_everything_once(
         };
         assert_eq!(record.field("n").expect("a field"), "2");
         let mut changed = pin!(changes.next());
+        // It has begun when its look is answered. Nobody else looks meanwhile.
+        let before = looks.answered();
+        while looks.answered() == before {
+            assert!(poll!(&mut changed).is_pending());
+            engine.clock().sleep(Duration::from_millis(1)).await;
+        }
         // They wait for as long as it takes.
         let next = {
             let mut next = pin!(watch.next());
