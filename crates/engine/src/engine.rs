@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_core::clock::{Clock, SystemClock};
 use plimsoll_core::decorate::{Decorated, Observe};
-use plimsoll_core::error::{Invalid, Problem};
+use plimsoll_core::error::Invalid;
 use plimsoll_core::lifecycle::Lifecycle;
 use plimsoll_core::store::Write;
 use plimsoll_core::task::{NewTask, TaskSpec};
@@ -16,7 +16,7 @@ use crate::handover::Handover;
 use crate::history::{Feeds, History, Reconnect, Tail};
 use crate::jobs::{Jobs, Views};
 use crate::locks::{Locks, Room};
-use crate::records::{OF_THE_ENGINE, Records};
+use crate::records::{Records, of_users};
 use crate::registry::Workers;
 use crate::retention::StoredRetention;
 use crate::tasks::{Tasks, Waiting};
@@ -310,7 +310,7 @@ impl Engine {
     }
 }
 
-/// What belongs to the engine is written by it alone: whoever changes it by hand ruins a job or a lock.
+/// Whether this write of a user leaves alone what belongs to the engine.
 fn not_of_the_engine(write: &Write) -> Result<(), Invalid> {
     let key = match write {
         Write::Put(put) => &put.key,
@@ -335,11 +335,5 @@ fn not_of_the_engine(write: &Write) -> Result<(), Invalid> {
         | Write::DeleteGroup(_)
         | Write::Log(_) => return Ok(()),
     };
-    match key.as_str().starts_with(OF_THE_ENGINE) {
-        true => {
-            let why = format!("{key}: what begins with {OF_THE_ENGINE} belongs to the engine");
-            Err(Invalid::new("key", Problem::Contradiction(why.into())))
-        }
-        false => Ok(()),
-    }
+    of_users("key", key.as_str())
 }

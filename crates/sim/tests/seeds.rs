@@ -290,6 +290,11 @@ fn a_state_that_is_told_again_is_found() {
 }
 
 #[test]
+fn a_subscriber_that_goes_on_too_far_is_found() {
+    assert_eq!(found(Planted::EarlyCursor, 40), "replay");
+}
+
+#[test]
 fn a_state_that_the_history_leaves_out_is_found() {
     // Who reads all of them may see it first.
     assert!(rules(Planted::LostState, 40).any(|rule| rule == "replay"));

@@ -29,14 +29,15 @@ impl Delete {
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let (jobs, name) = (client.engine.jobs(), clean(self.job.as_str()));
         let none = || plimsoll::Error::from(NotFound::Job(self.job.clone()));
-        let what = match jobs.get(&self.job).await {
-            // Of one that was deleted before, something may be left.
-            Ok(Some(job)) if job.deleted_at.is_none() || !self.mark => self.what(&job, client),
-            Ok(_) => return Err(none().into()),
-            Err(plimsoll::Error::Corrupt(_)) => {
-                format!("job {name}, whose record cannot be read, and its states")
-            }
+        let before = match jobs.get(&self.job).await {
+            Ok(Some(job)) => Some(job),
+            Ok(None) => return Err(none().into()),
+            Err(plimsoll::Error::Corrupt(_)) => None,
             Err(error) => return Err(error.into()),
+        };
+        let what = match &before {
+            Some(job) => self.what(job, client),
+            None => format!("job {name}, whose record cannot be read, and its states"),
         };
         let question = format!("Delete {what}?");
         let would = format!("this deletes {what}");
@@ -49,14 +50,23 @@ impl Delete {
             false => jobs.delete(&self.job).await?,
         };
         if client.screen.json {
-            let info = jobs.get(&self.job).await?.ok_or_else(none)?;
+            // Somebody may have begun it anew by now.
+            let deleted = |job: &JobInfo| job.deleted_at.is_some();
+            let now = Some(client.now());
+            let before = before.map(|job| JobInfo {
+                deleted_at: job.deleted_at.or(now),
+                ..job
+            });
+            let after = jobs.get(&self.job).await?.filter(deleted);
+            let info = after.or(before).ok_or_else(none)?;
             client.screen.object(&WireJob::new(&info, None))?;
             return Ok(OK);
         }
         client.screen.note(&match (deleted, self.mark) {
             (true, false) => format!("Deleted job {name} and its states."),
             (true, true) => format!("Deleted job {name}; a sweeper removes its states."),
-            (false, _) => format!("Job {name} was deleted before; now its states are, too."),
+            (false, false) => format!("Job {name} was deleted before; now its states are, too."),
+            (false, true) => format!("Job {name} was deleted before."),
         });
         Ok(OK)
     }

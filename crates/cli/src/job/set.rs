@@ -111,7 +111,7 @@ impl Set {
 
     pub(super) async fn run(self, client: &Client) -> Outcome {
         let state = self.state(client)?;
-        // Nobody creates a job for a state that it cannot have.
+        // Nobody creates a job for a state that is too large for it.
         state.check(client.engine.store().limits())?;
         let jobs = client.engine.jobs();
         let mut join = match self.partitions {

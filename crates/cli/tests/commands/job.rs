@@ -466,7 +466,8 @@ fn a_job_that_is_marked_leaves_its_states_to_others() {
     let marked = world.run(&[&mark[..], &["--json"]].concat()).ended(0);
     assert_eq!(marked.object()["status"], "deleted");
     assert_eq!(states(), 1);
-    world.run(&mark).ended(3);
+    let again = world.run(&mark).ended(0);
+    assert_eq!(again.err, "Job import was deleted before.\n");
     let rest = world.run(&["job", "delete", "import", "--yes"]).ended(0);
     assert_eq!(
         rest.err,

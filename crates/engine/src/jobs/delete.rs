@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use plimsoll_core::error::Problem;
+use plimsoll_core::error::{Conflict, Problem};
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Merge, Outcome, Scan, Write};
-use plimsoll_core::{CommitId, Invalid, Name, Result, Revision, Timestamp};
+use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp};
 
 use super::Jobs;
 use super::info::{self, FLOOR, Job, Life, Phase};
@@ -33,7 +33,8 @@ pub(crate) enum Removed {
 
 impl Jobs {
     /// Deletes a job and all its states. From the first moment on, whoever still writes to it is refused:
-    /// `job_deleted`. Answers whether there was a job to be deleted.
+    /// `job_deleted`. Answers whether there was a job to be deleted; after an [unknown](Error::Unavailable) outcome that may
+    /// be no, because the first call has deleted it.
     ///
     /// The job may be created again. Versions go on growing then, unless that is more than 30 days later.
     ///
@@ -63,7 +64,7 @@ impl Jobs {
     }
 
     /// Marks a job as deleted, so that nothing can be written to it any more, and leaves its states to the
-    /// [sweeper](crate::Sweeper). Answers whether there was a job to be deleted.
+    /// [sweeper](crate::Sweeper). Answers whether there was a job to be deleted, as [`delete`](Self::delete) does.
     pub async fn mark_deleted(&self, job: impl AsRef<str>) -> Result<bool> {
         let keys = Keys::of(Name::for_field("job", job)?)?;
         self.mark(&keys, None).await
@@ -105,8 +106,17 @@ impl Jobs {
         job: &Job,
         to: Phase,
     ) -> Result<Option<Revision>> {
-        self.if_as_seen(|now, id| job.moved(keys, to, now, id))
-            .await
+        let moved = self.if_as_seen(|now, id| job.moved(keys, to, now, id));
+        match moved.await {
+            // So much was said of it before room was kept for this.
+            Err(Error::Conflict(full))
+                if to == Phase::Deleted && matches!(*full, Conflict::TooLarge { .. }) =>
+            {
+                let bare = |now, id| job.bare_deleted(keys, now, id);
+                self.if_as_seen(bare).await
+            }
+            moved => moved,
+        }
     }
 
     /// Changes the record of a job, by a commit that is refused unless it is as it was read.

@@ -67,7 +67,7 @@ impl Phase {
 }
 
 /// Tells the lives of a job apart, also when nothing is left of those before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) generation: u64,
     pub(crate) created_at: Timestamp,
@@ -82,6 +82,22 @@ impl Life {
         Self {
             generation: info.generation,
             created_at: info.created_at,
+        }
+    }
+
+    /// That of a job of which nothing is known.
+    pub(crate) fn first(now: Timestamp) -> Self {
+        Self {
+            generation: 1,
+            created_at: now,
+        }
+    }
+
+    /// The one that begins after it, also if the clock was set back.
+    pub(crate) fn next(&self, now: Timestamp) -> Self {
+        Self {
+            generation: self.generation.saturating_add(1),
+            created_at: now.max(self.created_at.saturating_plus(Duration::from_micros(1))),
         }
     }
 
@@ -169,6 +185,20 @@ impl Job {
             .guard(Guard::RecordAt(keys.job.clone(), self.revision))
             .id(id))
     }
+
+    /// Marks it as deleted, if it is as it was read, and leaves out what is said of it.
+    pub(crate) fn bare_deleted(
+        &self,
+        keys: &Keys,
+        now: Timestamp,
+        id: CommitId,
+    ) -> Result<Commit, Invalid> {
+        let life = Life::of(&self.info);
+        let fields = deleted(self.info.partitions, &life, self.floor, now)?;
+        Ok(Commit::of(Write::Put(Put::new(keys.job.clone(), fields)))
+            .guard(Guard::RecordAt(keys.job.clone(), self.revision))
+            .id(id))
+    }
 }
 
 /// How many partitions a job has. Others than there may be would be counted, and room made for them.
@@ -195,19 +225,26 @@ pub(crate) fn unreadable_deleted(
     let generation = generations.max().unwrap_or(record.revision.get());
     let created_at = read.number(CREATED_AT).ok();
     let created_at = created_at.and_then(|micros| Timestamp::from_micros(micros).ok());
-    let fields = fields([
-        (PARTITIONS, partitions(&read).unwrap_or(1).to_string()),
-        (
-            CREATED_AT,
-            created_at.unwrap_or(now).as_micros().to_string(),
-        ),
-        (Phase::Deleted.field(), generation.to_string()),
-        (FLOOR, number(FLOOR).unwrap_or(0).to_string()),
-        (DELETED_AT, now.as_micros().to_string()),
-    ])?;
+    let life = Life {
+        generation,
+        created_at: created_at.unwrap_or(now),
+    };
+    let floor = number(FLOOR).unwrap_or(0);
+    let fields = deleted(partitions(&read).unwrap_or(1), &life, floor, now)?;
     Ok(Commit::of(Write::Put(Put::new(keys.job.clone(), fields)))
         .guard(Guard::RecordAt(keys.job.clone(), record.revision))
         .id(id))
+}
+
+/// The fields of a job that was deleted, of which nothing else is said.
+fn deleted(partitions: u32, life: &Life, floor: u64, now: Timestamp) -> Result<Fields, Invalid> {
+    fields([
+        (PARTITIONS, partitions.to_string()),
+        (CREATED_AT, life.created_at.as_micros().to_string()),
+        (Phase::Deleted.field(), life.generation.to_string()),
+        (FLOOR, floor.to_string()),
+        (DELETED_AT, now.as_micros().to_string()),
+    ])
 }
 
 /// The fields of a new job of which nothing is said yet.

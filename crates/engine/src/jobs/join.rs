@@ -124,10 +124,7 @@ impl Join {
             // Nothing is written for a partition that there cannot be.
             below(self.partition, partitions)?;
             let joined = match job {
-                None => {
-                    let absent = Guard::RecordAbsent(keys.job.clone());
-                    self.create(&keys, partitions, absent, 1, 0).await?
-                }
+                None => self.create(&keys, partitions, None).await?,
                 Some(job) => match job.phase {
                     Phase::Open => {
                         let described = self.jobs.describe(&keys, &job, self.said()?).await?;
@@ -141,12 +138,7 @@ impl Join {
                         self.jobs.remove_states(&keys).await?;
                         None
                     }
-                    Phase::Deleted => {
-                        let as_seen = Guard::RecordAt(keys.job.clone(), job.revision);
-                        let generation = job.info.generation + 1;
-                        self.create(&keys, partitions, as_seen, generation, job.floor)
-                            .await?
-                    }
+                    Phase::Deleted => self.create(&keys, partitions, Some(&job)).await?,
                 },
             };
             if let Some(joined) = joined {
@@ -189,19 +181,22 @@ impl Join {
         }
     }
 
-    /// Creates the job, unless somebody was faster.
+    /// Creates the job, after the one before, unless somebody was faster.
     async fn create(
         &self,
         keys: &Keys,
         partitions: u32,
-        as_seen: Guard,
-        generation: u64,
-        floor: u64,
+        before: Option<&Job>,
     ) -> Result<Option<Joined>> {
         let engine = &self.jobs.engine;
-        let life = Life {
-            generation,
-            created_at: self.jobs.patiently(|| engine.store().ping()).await?,
+        let now = self.jobs.patiently(|| engine.store().ping()).await?;
+        let (as_seen, life, floor) = match before {
+            Some(job) => (
+                Guard::RecordAt(keys.job.clone(), job.revision),
+                Life::of(&job.info).next(now),
+                job.floor,
+            ),
+            None => (Guard::RecordAbsent(keys.job.clone()), Life::first(now), 0),
         };
         let mut fields = info::created(partitions, &life, floor)?;
         fields.extend(self.said()?);

@@ -86,7 +86,7 @@ pub(crate) struct Inner {
 impl Manager {
     /// Must be called inside a runtime.
     pub(crate) fn new(jobs: Jobs, keys: Keys, partition: u32, joined: Joined) -> Self {
-        let view = View::new(jobs.engine.clone(), keys.clone(), Some(joined.life.clone()));
+        let view = View::new(jobs.engine.clone(), keys.clone(), Some(joined.life));
         Self(Arc::new(Inner {
             view: Arc::new(view),
             over: Arc::new(Over::not_yet()),
@@ -285,7 +285,7 @@ impl Manager {
     }
 
     /// Says something about the job, besides what is said of it already. Only partition 0 does that; for
-    /// the others nothing happens. Answers whether something did.
+    /// the others nothing happens. Answers whether it is said now.
     pub async fn describe<N: AsRef<str>, V: Into<String>>(
         &self,
         about: impl IntoIterator<Item = (N, V)>,

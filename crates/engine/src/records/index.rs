@@ -2,12 +2,12 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use plimsoll_core::error::{Applied, Problem, Unavailable};
+use plimsoll_core::error::{Applied, Unavailable};
 use plimsoll_core::record::Index;
 use plimsoll_core::store::{DeclareIndex, Declared, DropIndex, Range};
-use plimsoll_core::{Error, Invalid, Name, Prefix, Result};
+use plimsoll_core::{Error, Name, Prefix, Result};
 
-use super::{OF_THE_ENGINE, Records, Scan, field};
+use super::{Records, Scan, field, of_users};
 use crate::retries::worse;
 
 impl Records {
@@ -51,7 +51,7 @@ impl Records {
             index: index(prefix, field)?,
             limit: store.limits().page_max,
         };
-        not_of_the_engine(&declare.index.prefix)?;
+        of_users("prefix", declare.index.prefix.as_str())?;
         // What was filled stays filled, whenever this is repeated: so a step that gets somewhere is a reason to be as
         // patient with the next one.
         let mut applied = Applied::No;
@@ -93,17 +93,6 @@ impl Records {
     pub async fn indexes(&self) -> Result<Vec<Declared>> {
         let store = self.store();
         self.patiently(|| store.indexes()).await
-    }
-}
-
-/// Its records are written all the time, for jobs and locks that know nothing of an index.
-fn not_of_the_engine(prefix: &Prefix) -> Result<(), Invalid> {
-    match prefix.as_str().starts_with(OF_THE_ENGINE) {
-        true => {
-            let why = format!("{prefix}: what begins with {OF_THE_ENGINE} belongs to the engine");
-            Err(Invalid::new("prefix", Problem::Contradiction(why.into())))
-        }
-        false => Ok(()),
     }
 }
 

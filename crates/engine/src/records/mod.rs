@@ -34,7 +34,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plimsoll_core::error::Invalid;
+use plimsoll_core::error::{Invalid, Problem};
 use plimsoll_core::record::{Fields, Value};
 use plimsoll_core::store::{Commit, Outcome, Receipt, Write};
 use plimsoll_core::{Name, Result, Store};
@@ -110,6 +110,18 @@ impl Records {
     async fn write(&self, write: Write) -> Result<Outcome> {
         let commit = Commit::of(write).id(self.engine.ids().commit());
         first(self.send(commit).await?)
+    }
+}
+
+/// Whether a key or prefix is not one of the engine's: those are written by it alone, and all the time. Whoever changes
+/// them by hand ruins a job or a lock, and an index on them costs each of its writes.
+pub(crate) fn of_users(what: &'static str, text: &str) -> Result<(), Invalid> {
+    match text.starts_with(OF_THE_ENGINE) {
+        true => {
+            let why = format!("{text}: what begins with {OF_THE_ENGINE} belongs to the engine");
+            Err(Invalid::new(what, Problem::Contradiction(why.into())))
+        }
+        false => Ok(()),
     }
 }
 

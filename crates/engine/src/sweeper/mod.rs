@@ -192,11 +192,10 @@ impl Sweeper {
 
     fn report(&self, pass: &Pass) {
         for trouble in &pass.troubles {
-            match &trouble.part {
-                Part::Jobs => {
-                    let job = trouble.what.as_deref();
-                    let job = job.and_then(|what| what.strip_prefix("job "));
-                    tracing::warn!(jobID = job.map(display), error = %trouble.error, "🟡 job is left by a sweep");
+            let what = trouble.what.as_deref();
+            match what.and_then(|what| what.strip_prefix("job ")) {
+                Some(job) if trouble.part == Part::Jobs => {
+                    tracing::warn!(jobID = %job, error = %trouble.error, "🟡 job is left by a sweep");
                 }
                 _ => tracing::warn!(%trouble, "a part of a sweep is left"),
             }

@@ -245,6 +245,12 @@ impl Driver {
         let Some(running) = self.desk.ended(attempt, now) else {
             return;
         };
+        // What may not be written is a failure to everybody who is told of it.
+        if let Ended::Answered(Answer::Complete(completion), _) = &mut ended
+            && let Err(invalid) = self.parts.engine.admit(&mut completion.with)
+        {
+            ended = Ended::Answered(Answer::Fail(Failure::fatal(invalid.to_string())), None);
+        }
         let took = now.saturating_sub(running.since);
         let lane = &running.hold.task.spec.lane;
         self.at_work.ended(lane, end(&ended), took);
@@ -270,16 +276,11 @@ impl Driver {
             }
         }
         let lease_over = now >= running.hold.lease_end(&self.parts.settings);
-        let engine = &self.parts.engine;
-        if let Ended::Answered(Answer::Complete(completion), _) = &mut ended
-            && let Err(invalid) = engine.admit(&mut completion.with)
-        {
-            ended = Ended::Answered(Answer::Fail(Failure::fatal(invalid.to_string())), None);
-        }
-        let mut settling = settle(&running, ended, lease_over, engine.ids());
+        let ids = self.parts.engine.ids();
+        let mut settling = settle(&running, ended, lease_over, ids);
         settling.took = Some(took);
         if !settling.is_overdue() {
-            return self.desk.owe(settling.after(lines, engine.ids()));
+            return self.desk.owe(settling.after(lines, ids));
         }
         // Whoever sweeps may be the first to end the attempt: its lines cannot wait for that.
         if !lines.is_empty() {

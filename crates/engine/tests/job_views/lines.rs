@@ -202,3 +202,30 @@ fn a_job_that_a_sweeper_cannot_read_is_a_warning_that_names_it() {
         "{lines:#?}"
     );
 }
+
+#[test]
+fn a_sweeper_that_cannot_look_at_jobs_at_all_says_which_part_is_left() {
+    let lines = lines(async {
+        let world = World::empty();
+        let process = world.process();
+        let engine = process.engine.clone();
+        engine.jobs().join("import", 0, 1).await.unwrap();
+        let retention = Put::new(
+            Key::new("plimsoll.retention").unwrap(),
+            fields([("jobs_ms", "x")]).unwrap(),
+        );
+        world.commit(Write::Put(retention)).await;
+        let sweeper = Sweeper::new(engine.clone());
+        let clock = engine.clock().clone();
+        let stop = async move { clock.sleep(seconds(600)).await };
+        let swept = spawn(async move { sweeper.run_until(stop).await });
+        world.pass(seconds(600)).await;
+        world.soon(swept).await;
+    });
+    let left = r#"WARN a part of a sweep is left trouble=jobs: stored value cannot be read"#;
+    assert!(
+        lines.iter().any(|line| line.starts_with(left)),
+        "{lines:#?}"
+    );
+    assert!(!lines.iter().any(|line| line.contains("job is left")));
+}

@@ -1,44 +1,60 @@
-//! The map in `main.rs` names tests that there are: one that is given another name is not lost from it.
+//! The map in `main.rs` names tests that there are, each in the file that is named before it: what is given another name
+//! or goes is not lost from it.
 
 use std::path::Path;
 
 const MAP: &str = include_str!("main.rs");
+/// Where a file that it names may be.
+const FOLDERS: [&str; 3] = ["tests/job_views", "tests", "../store-postgres/tests"];
 
-/// The source of all tests in this folder and those in it.
-fn sources(folder: &Path) -> String {
-    let mut all = String::new();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        if path.is_dir() {
-            all += &sources(&path);
-        } else if path.extension().is_some_and(|of| of == "rs") {
-            all += &std::fs::read_to_string(&path).unwrap();
-        }
-    }
-    all
+fn source(file: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = FOLDERS.map(|folder| root.join(folder).join(file));
+    let found = files
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok());
+    found.unwrap_or_else(|| panic!("there is no {file}"))
+}
+
+/// What is between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 #[test]
-fn every_test_that_the_map_names_is_there() {
-    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
-    let rows = MAP.lines().filter(|line| line.starts_with("//! | "));
-    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
-    let is_name = |text: &&str| text.contains('_') && !text.contains(['.', '/', ' ']);
-    let names: Vec<&str> = quoted.filter(is_name).collect();
-    assert!(names.len() > 5, "{names:?}");
-    for name in names {
-        let test = match name.strip_suffix('…') {
-            Some(begins) => format!("fn {begins}"),
-            None => format!("fn {name}()"),
-        };
-        assert!(sources.contains(&test), "there is no {name}");
+fn every_test_that_the_map_names_is_in_its_file() {
+    let rows = MAP
+        .lines()
+        .filter(|line| line.starts_with("//! | "))
+        .skip(1);
+    let mut names = 0;
+    for row in rows {
+        let before = names;
+        let mut file = None;
+        for text in quoted(row).filter(|text| !text.contains(' ')) {
+            if text.ends_with(".rs") {
+                file = Some((text, source(text)));
+            } else if text.contains('_') {
+                let (file, source) = file.as_ref().unwrap_or_else(|| panic!("where is {text}?"));
+                let test = match text.strip_suffix('…') {
+                    Some(begins) => format!("fn {begins}"),
+                    None => format!("fn {text}()"),
+                };
+                assert!(source.contains(&test), "there is no {text} in {file}");
+                names += 1;
+            }
+        }
+        assert!(names > before, "no test for {row}");
     }
-    let files = MAP.lines().filter(|line| line.starts_with("//! "));
-    let files = files.flat_map(|line| line.split('`').skip(1).step_by(2));
-    for file in files.filter(|text| text.ends_with(".rs") && text.contains('/')) {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-        let found =
-            ["", "..", "../../store-postgres/tests"].map(|folder| tests.join(folder).join(file));
-        assert!(found.iter().any(|path| path.exists()), "there is no {file}");
+    assert!(names > 10, "{names}");
+}
+
+#[test]
+fn every_file_beside_the_map_is_there() {
+    let text = MAP
+        .lines()
+        .filter(|line| line.starts_with("//! ") && !line.contains('|'));
+    for file in text.flat_map(quoted).filter(|text| text.ends_with(".rs")) {
+        source(file);
     }
 }

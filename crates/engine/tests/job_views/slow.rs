@@ -136,7 +136,7 @@ async fn an_old_cursor_and_one_that_never_was_restart_with_what_there_is() {
     world.compact().await;
     let process = world.process();
     let monitor = process.monitor().await;
-    for cursor in ["1:1@import", "1.0:1@import", "999:1@import"] {
+    for cursor in ["1:1.0@import", "1.0:1.0@import", "999:1.0@import"] {
         let cursor: Cursor = cursor.parse().unwrap();
         let options = SubscribeOptions {
             after: Some(cursor),

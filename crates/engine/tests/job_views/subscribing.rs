@@ -172,7 +172,7 @@ async fn a_cursor_that_is_ahead_of_this_process_brings_nothing_twice() {
 async fn one_who_reads_what_this_process_was_not_told_of_yet_does_not_read_past_the_end_of_the_job()
 {
     let world = World::with(1).await;
-    let begin: Cursor = "1:1@import".parse().unwrap();
+    let begin: Cursor = "1:1.0@import".parse().unwrap();
     world.set(0, "a", 1).await;
     let process = world.process();
     let monitor = process.monitor().await;
@@ -197,14 +197,16 @@ async fn one_who_reads_what_this_process_was_not_told_of_yet_does_not_read_past_
 async fn a_cursor_of_another_job_is_refused() {
     let world = World::with(1).await;
     let monitor = world.process().monitor().await;
-    let cursor: Cursor = "3:1@export".parse().unwrap();
+    let cursor: Cursor = "3:1.0@export".parse().unwrap();
     let refused = monitor.subscribe(Scope::all(), after(&cursor)).await;
     assert_eq!(
         refused.unwrap_err().to_string(),
         "invalid input: cursor: expected a cursor of a subscription to the same job"
     );
     assert!("3".parse::<Cursor>().is_err());
-    assert!("x:1@import".parse::<Cursor>().is_err());
+    for bad in ["x:1.0@import", "3:1@import", "3:1.x@import"] {
+        assert!(bad.parse::<Cursor>().is_err(), "{bad}");
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! What is said of a job as a whole.
 
-use plimsoll_core::Limits;
 use plimsoll_core::decorate::Method;
+use plimsoll_core::store::{Merge, Write};
+use plimsoll_core::{Key, Limits, StoreExt};
+use plimsoll_engine::Retention;
 
-use crate::world::{code, in_memory_with, name, spawn, worlds};
+use crate::world::{DAY, at, code, finish, in_memory_with, name, spawn, worlds};
 
 #[tokio::test]
 async fn only_partition_0_describes_the_job() {
@@ -89,4 +91,40 @@ async fn two_who_say_much_at_once_leave_room_for_the_deletion_too() {
     slow.spy.let_go();
     assert_eq!(code(world.time(saying).await.unwrap()), "invalid");
     assert!(jobs.delete("import").await.unwrap());
+}
+
+/// Programs of before left no room for it.
+#[tokio::test]
+async fn a_job_whose_record_is_full_can_be_deleted_by_hand_and_by_a_sweeper() {
+    for by_hand in [true, false] {
+        let world = in_memory_with(Limits {
+            fields_max: 12,
+            ..Limits::default()
+        });
+        let jobs = world.process(1).jobs;
+        let manager = jobs.join("import", 0, 1).await.unwrap();
+        finish(&manager, "a").await;
+        let key = Key::new("plimsoll.jobs.import").unwrap();
+        let free = 12 - world.job("import").await.unwrap().fields.len();
+        let about = (0..free).map(|n| (name(&format!("about.{n}")), "x".into()));
+        let full = Merge::new(key).set(about.collect());
+        world.store.write(Write::Merge(full)).await.unwrap();
+        world.clock.advance(DAY);
+        if by_hand {
+            assert!(jobs.delete("import").await.unwrap());
+        } else {
+            let retention = Retention {
+                jobs: Some(DAY),
+                ..Retention::forever()
+            };
+            let pass = world.sweeper(2).retention(retention).pass_all().await;
+            assert_eq!((pass.jobs, pass.states, pass.troubles), (1, 1, Vec::new()));
+        }
+        let mark = jobs.get("import").await.unwrap().unwrap();
+        assert!(mark.deleted_at.is_some() && mark.about.is_empty());
+        // Versions and generations go on.
+        let again = jobs.join("import", 0, 1).await.unwrap();
+        assert_eq!(again.set_state(at("a", 1)).await.unwrap().version, 2);
+        assert_eq!(jobs.get("import").await.unwrap().unwrap().generation, 2);
+    }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 use plimsoll_core::clock::Clock;
 use plimsoll_core::decorate::{Fault, Method};
 use plimsoll_core::error::Conflict;
-use plimsoll_core::store::Compact;
-use plimsoll_core::{Error, Result};
+use plimsoll_core::record::fields;
+use plimsoll_core::store::{Compact, Merge, Write};
+use plimsoll_core::{Error, Key, Result, StoreExt, Timestamp};
 use plimsoll_engine::jobs::{
     Cursor, FINISHED, Jobs, Manager, Monitor, Scope, State, StateEvent, SubscribeOptions,
     Subscription,
 };
 
-use crate::world::{World, at, code, of, spawn, worlds};
+use crate::world::{DAY, World, at, code, of, spawn, worlds};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -352,6 +353,104 @@ async fn a_barrier_of_another_process_opens_fails_and_gives_up() -> Result<()> {
         world.settle().await;
         here.jobs.delete("import").await?;
         assert_eq!(code(world.time(wait).await.unwrap()), "job_deleted");
+    }
+    Ok(())
+}
+
+/// Nothing of the life before is left when the next one begins, not even its number.
+#[tokio::test]
+async fn a_cursor_of_a_life_before_begins_again_however_long_ago_that_was() -> Result<()> {
+    for world in worlds().await {
+        let (here, there) = (world.process(1), world.process(2));
+        let before = here.jobs.join("import", 0, 1).await?;
+        before.set_state(at("a", 1)).await?;
+        let monitor = there.jobs.monitor("import").await?;
+        let mut events = subscribe(&monitor, &Scope::all()).await?;
+        assert_eq!(world.told(&mut events, 2).await, ["was 0-a=1 v1", "marker"]);
+        let after = events.cursor();
+        here.jobs.delete("import").await?;
+        assert_eq!(world.told(&mut events, 1).await, ["job_deleted"]);
+
+        world.clock.advance(31 * DAY);
+        let anew = here.jobs.join("import", 0, 1).await?;
+        let info = here.jobs.get("import").await?.unwrap();
+        assert_eq!(info.generation, 1, "it is remembered for longer");
+        anew.set_state(at("a", 2)).await?;
+        monitor.refresh().await?;
+        let options = SubscribeOptions {
+            after,
+            ..SubscribeOptions::default()
+        };
+        let mut away = monitor.subscribe(Scope::all(), options).await?;
+        let there = ["restarted", "was 0-a=2 v1", "marker"];
+        assert_eq!(world.told(&mut away, 3).await, there);
+    }
+    Ok(())
+}
+
+/// Whoever still reads the life before keeps nobody from reading the next one.
+#[tokio::test]
+async fn a_job_that_is_created_again_after_the_clock_was_set_back_is_read() -> Result<()> {
+    for world in worlds().await {
+        let here = world.process(1);
+        world.clock.advance(DAY);
+        let before = here.jobs.join("import", 0, 1).await?;
+        before.set_state(at("a", 1)).await?;
+        let mut events = before
+            .subscribe(Scope::all(), SubscribeOptions::default())
+            .await?;
+        assert_eq!(world.told(&mut events, 2).await, ["was 0-a=1 v1", "marker"]);
+        // Nobody in this process hears of it.
+        let there = world.process(2);
+        here.spy.hold(Method::Changes);
+        there.jobs.delete("import").await?;
+        world.clock.jump_to(Timestamp::MIN);
+        there.jobs.join("import", 0, 1).await?;
+        let anew = here.jobs.join("import", 0, 1).await?;
+        anew.set_state(at("a", 7)).await?;
+        let scope = tag("a");
+        let read = anew.get_state(&scope);
+        here.spy.let_go();
+        assert_eq!(short(&world.time(read).await?), "0-a=7 v2");
+        assert_eq!(world.told(&mut events, 1).await, ["job_deleted"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_reads_a_job_goes_on_when_somebody_spoils_its_record() -> Result<()> {
+    for world in worlds().await {
+        let (here, there) = (world.process(1), world.process(2));
+        let (zero, _) = two_partitions(&here.jobs).await?;
+        let monitor = there.jobs.monitor("import").await?;
+        let mut events = subscribe(&monitor, &Scope::all()).await?;
+        assert_eq!(world.told(&mut events, 1).await, ["marker"]);
+        let barrier = spawn(monitor.barrier("a", 5)?.into_future());
+        let write = async |retain: &'static str| {
+            let merge = Merge::new(Key::new("plimsoll.jobs.import")?);
+            let merge = merge.set(fields([("retain_ms", retain)])?);
+            world.store.write(Write::Merge(merge)).await
+        };
+        write("for ever").await?;
+        zero.set_state(at("a", 1)).await?;
+        assert_eq!(world.told(&mut events, 1).await, ["now 0-a=1 v1"]);
+        monitor.refresh().await?;
+        assert_eq!(monitor.partitions().await?, 2);
+        assert_eq!(
+            short(&monitor.get_state(&tag("a").partition(0)).await?),
+            "0-a=1 v1"
+        );
+        let other = world.process(3);
+        assert_eq!(code(other.jobs.monitor("import").await), "corrupt");
+        // It is the same job when it can be read again, and not when it was deleted.
+        write("5").await?;
+        zero.set_state(at("a", 2)).await?;
+        assert_eq!(world.told(&mut events, 1).await, ["now 0-a=2 v2"]);
+        assert!(!barrier.is_finished());
+        write("for ever").await?;
+        assert!(here.jobs.delete("import").await?);
+        assert_eq!(world.told(&mut events, 1).await, ["job_deleted"]);
+        assert_eq!(code(world.time(barrier).await.unwrap()), "job_deleted");
     }
     Ok(())
 }

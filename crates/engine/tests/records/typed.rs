@@ -343,3 +343,31 @@ async fn an_update_that_others_overtake_sees_what_they_wrote() -> Result<()> {
     assert_eq!(w.text("a", "state").await?.unwrap(), "theirs+mine");
     Ok(())
 }
+
+/// Nobody can write it back, so nobody is told that it could be read.
+#[tokio::test]
+async fn a_stored_number_that_is_not_finite_is_corrupt() -> Result<()> {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Part {
+        small: f32,
+        ratio: f64,
+    }
+    let w = World::memory();
+    let parts = w.records.typed::<Part>();
+    let mended = Part {
+        small: 1.5,
+        ratio: 0.5,
+    };
+    for (field, value) in [("ratio", "NaN"), ("ratio", "-inf"), ("small", "1e40")] {
+        parts.put("a", &mended, None).await?;
+        w.records.set_field("a", field, value).await?;
+        let error = parts.get("a").await.unwrap_err();
+        assert_eq!(error.code(), "corrupt");
+        assert!(error.to_string().contains(field), "{error}");
+        let update = parts.update("a", |_| Some(mended.clone())).await;
+        assert_eq!(code(update), "corrupt", "nobody is to blame who calls");
+    }
+    parts.put("a", &mended, None).await?;
+    assert_eq!(parts.get("a").await?, Some(mended));
+    Ok(())
+}

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use metrics_util::debugging::DebugValue;
+use plimsoll_core::Key;
 use plimsoll_core::log::Level;
-use plimsoll_core::store::{Selector, TaskFilter};
+use plimsoll_core::store::{Selector, TaskFilter, Write};
 use plimsoll_core::task::{Lane, Status};
 use plimsoll_engine::jobs::NewState;
 use plimsoll_engine::records::Swap;
@@ -116,6 +117,26 @@ fn attempts_are_counted_by_lane_and_outcome() {
     assert_eq!(figures.by_label("plimsoll_attempts_total"), expected.into());
     // Two failures and a panic are tried again; what is snoozed is no failure.
     assert_eq!(figures.value("plimsoll_retries_total"), 3.0);
+}
+
+#[test]
+fn an_answer_that_may_not_be_written_is_no_completion() {
+    let figures = Figures::of(async |_| {
+        let kit = Kit::new();
+        let task = kit.tasks().task("q", "k", "").unwrap();
+        let ruins = async || {
+            let lock = Key::new("plimsoll.locks.nightly")?;
+            let ruined = Completion::new().write(Write::Delete(lock));
+            Ok::<_, Failure>(Answer::Complete(ruined))
+        };
+        let worker = kit.worker("w1").queue("q");
+        kit.perform(worker.handle("k", ruins), task).await;
+    });
+    let failed = "plimsoll_attempts_total{queue=q,kind=k,outcome=failed}".to_owned();
+    assert_eq!(
+        figures.by_label("plimsoll_attempts_total"),
+        [(failed, 1.0)].into()
+    );
 }
 
 #[test]

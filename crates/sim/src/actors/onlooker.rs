@@ -167,6 +167,7 @@ async fn follow(station: &Station, notes: &Notes, monitor: &Monitor, sight: Sigh
             }
         }
         if !world.is_calm() && dice.chance(30) {
+            leave(station, notes, &mut subscription);
             return Ok(());
         }
         if notes.slow && !world.is_calm() {
@@ -231,6 +232,18 @@ fn note(station: &Station, notes: &Notes, events: &[StateEvent], cursor: Option<
     // After a part of the replay there is none: it can only begin again from the start.
     if !(is_live && repeats) {
         told.cursor = cursor.cloned();
+    }
+}
+
+/// Goes away, and goes on later from where it is by now or from what it was told last.
+fn leave(station: &Station, notes: &Notes, subscription: &mut Subscription) {
+    if station.world.planted == Some(Planted::EarlyCursor) {
+        while let Some(Some(Ok(_))) = subscription.next().now_or_never() {}
+    }
+    if station.dice.chance(500)
+        && let Some(cursor) = subscription.cursor()
+    {
+        notes.told().cursor = Some(cursor);
     }
 }
 

@@ -93,6 +93,8 @@ pub enum Planted {
     LostAtSwitch,
     /// A subscriber that goes on is told some states again.
     RepeatedState,
+    /// A subscriber goes on behind states that it was not told of.
+    EarlyCursor,
     /// Some states are left out for those who follow the history.
     LostState,
     /// Who follows states gives up as soon as the store does not answer.

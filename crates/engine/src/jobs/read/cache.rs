@@ -20,6 +20,7 @@ use tracing::{error, warn};
 use super::aims::{Aim, Aims, Decided, Goal};
 use super::fold::{Fold, News};
 use super::load;
+use super::replay::{Replay, Replays};
 use super::wake::Wakes;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Told, Woken, places};
@@ -35,8 +36,8 @@ const BYTES_KEPT: usize = 4 << 20;
 /// Reads what subscribers are told.
 pub(crate) type Events = Reader<Place, Arc<State>, Error>;
 
-/// What was told, each state at its revision; a reader of what is told from then on; and up to where it was.
-pub(crate) type Snapshot = (Vec<(Revision, Arc<State>)>, Events, Place);
+/// What was told, a reader of what is told from then on, and up to where it was.
+pub(crate) type Snapshot = (Replay, Events, Place);
 
 /// The states of one job.
 #[derive(Debug)]
@@ -112,6 +113,7 @@ pub(crate) struct Inner {
     /// The history says that there is one.
     job_there: bool,
     pub(crate) fold: Fold,
+    replays: Replays,
     /// What barriers wait for.
     aims: Aims,
     /// What was written in this process before it was known which life of the job is read.
@@ -143,6 +145,7 @@ impl Cache {
                 job_from: Revision::default(),
                 job_there: false,
                 fold: Fold::new(keys.clone()),
+                replays: Replays::default(),
                 aims: Aims::default(),
                 early: BTreeMap::new(),
                 patience: Patience::default(),
@@ -167,10 +170,9 @@ impl Cache {
         matches!(self.inner().phase, Phase::Closed(_))
     }
 
-    /// Which life of the job is read, once that is known.
-    pub(crate) fn generation(&self) -> u64 {
-        let inner = self.inner();
-        inner.job.as_ref().map_or(0, |job| job.info.generation)
+    /// Which life of the job is read, as soon as that is known.
+    pub(crate) async fn which_life(&self) -> Result<Life> {
+        self.ask(|inner| Self::life(inner).map(Ok)).await
     }
 
     /// Whether it is of use to one who reads this life of the job: it goes on, and is not of one before.
@@ -228,12 +230,33 @@ impl Cache {
 
     /// What was told of a scope, and a reader of what is told from then on.
     pub(crate) async fn snapshot(&self, scope: &Scope) -> Result<Snapshot> {
-        self.ask(|inner| {
+        let snapshot = self.ask(|inner| {
             let read = || {
                 inner.fold.in_range(scope)?;
-                Ok((inner.fold.told(scope), self.events.reader(), inner.upto))
+                let as_of = (inner.epoch, inner.fold.turn());
+                let told = match inner.replays.find(as_of, scope) {
+                    Some(replay) => Ok(replay),
+                    None => Err(inner.fold.told(scope)),
+                };
+                Ok((as_of, told, self.events.reader(), inner.upto))
             };
             Some(read())
+        });
+        let (as_of, told, events, upto) = snapshot.await?;
+        // Nobody waits while it is put in order.
+        let replay = told.unwrap_or_else(|told| {
+            let replay = Replay::of(told);
+            self.inner().replays.keep(as_of, scope, &replay);
+            replay
+        });
+        Ok((replay, events, upto))
+    }
+
+    /// A reader of what is told of a scope from now on, and up to where it was told.
+    pub(crate) async fn reader(&self, scope: &Scope) -> Result<(Events, Place)> {
+        self.ask(|inner| {
+            let in_range = inner.fold.in_range(scope).map_err(Error::from);
+            Some(in_range.map(|()| (self.events.reader(), inner.upto)))
         })
         .await
     }
@@ -269,7 +292,7 @@ impl Cache {
             }
             Some(_) => {}
             None => {
-                let early = |own: Own| (own.key.clone(), (life.clone(), own));
+                let early = |own: Own| (own.key.clone(), (*life, own));
                 inner.early.extend(owns.into_iter().map(early));
             }
         }
@@ -365,7 +388,16 @@ impl Cache {
         if known.is_some_and(|known| record.revision < known.revision) {
             return Ok(());
         }
-        let job = Job::read(record)?;
+        let job = match Job::read(record) {
+            Ok(job) => job,
+            // Somebody else wrote this. It is the job that was known, until it can be read again.
+            Err(error) if known.is_some() => {
+                let key = &record.key;
+                error!(jobID = %self.keys.name, %key, %error, "🔴 job cannot be read");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         // Another life is another job.
         let same = known.is_none_or(|known| Life::of(&known.info) == Life::of(&job.info));
         if !same || job.phase == info::Phase::Deleted {

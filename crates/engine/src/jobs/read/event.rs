@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use plimsoll_core::error::{Invalid, Problem};
-use plimsoll_core::{Name, Result};
+use plimsoll_core::{Name, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Place;
+use crate::jobs::info::Life;
 use crate::jobs::{LentState, ToldState};
 
 /// How to subscribe.
@@ -35,8 +36,8 @@ impl Default for SubscribeOptions {
 ///
 /// ```
 /// use plimsoll_engine::jobs::Cursor;
-/// let cursor: Cursor = "17.2:1@import".parse()?;
-/// assert_eq!(cursor.to_string(), "17.2:1@import");
+/// let cursor: Cursor = "17.2:1.1767225600000000@import".parse()?;
+/// assert_eq!(cursor.to_string(), "17.2:1.1767225600000000@import");
 /// # Ok::<(), plimsoll_core::Invalid>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,18 +52,15 @@ pub struct Cursor {
 struct At {
     job: Name,
     /// Of the job: one that was created again has another.
-    generation: u64,
+    life: Life,
     place: Place,
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let At {
-            job,
-            generation,
-            place,
-        } = self.at.as_ref();
-        write!(f, "{place}:{generation}@{job}")
+        let At { job, life, place } = self.at.as_ref();
+        let (generation, created_at) = (life.generation, life.created_at.as_micros());
+        write!(f, "{place}:{generation}.{created_at}@{job}")
     }
 }
 
@@ -71,12 +69,15 @@ impl FromStr for Cursor {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let (place, job) = text.split_once('@').ok_or_else(foreign)?;
-        let (place, generation) = place.split_once(':').ok_or_else(foreign)?;
-        Ok(Self::new(
-            Name::for_field("cursor", job)?,
-            generation.parse().map_err(|_| foreign())?,
-            place.parse()?,
-        ))
+        let (place, life) = place.split_once(':').ok_or_else(foreign)?;
+        let (generation, created_at) = life.split_once('.').ok_or_else(foreign)?;
+        let created_at = created_at.parse().map_err(|_| foreign())?;
+        let life = Life {
+            generation: generation.parse().map_err(|_| foreign())?,
+            created_at: Timestamp::from_micros(created_at).map_err(|_| foreign())?,
+        };
+        let job = Name::for_field("cursor", job)?;
+        Ok(Self::new(job, life, place.parse()?))
     }
 }
 
@@ -95,19 +96,15 @@ impl From<Cursor> for String {
 }
 
 impl Cursor {
-    pub(crate) fn new(job: Name, generation: u64, place: Place) -> Self {
-        let at = Box::new(At {
-            job,
-            generation,
-            place,
-        });
+    pub(crate) fn new(job: Name, life: Life, place: Place) -> Self {
+        let at = Box::new(At { job, life, place });
         Self { at }
     }
 
     /// Where it is, if it is one of this job; `None`: what it belongs to is over.
-    pub(crate) fn of(&self, job: &Name, generation: u64) -> Result<Option<Place>, Invalid> {
+    pub(crate) fn of(&self, job: &Name, life: Life) -> Result<Option<Place>, Invalid> {
         match self.at.job == *job {
-            true => Ok((self.at.generation == generation).then_some(self.at.place)),
+            true => Ok((self.at.life == life).then_some(self.at.place)),
             false => Err(foreign()),
         }
     }

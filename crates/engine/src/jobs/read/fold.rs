@@ -4,6 +4,7 @@
 //! an entry that is answered again may come as they like: the newest stays.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use plimsoll_core::error::Problem;
@@ -33,6 +34,8 @@ pub(crate) struct Fold {
     /// The last that were not told because their version does not grow.
     passed_over: BTreeSet<(Revision, Key)>,
     aggregate: Aggregate,
+    /// Grows with whatever is told.
+    turn: u64,
 }
 
 #[derive(Debug, Default)]
@@ -187,6 +190,7 @@ impl Fold {
             untold: BTreeSet::new(),
             passed_over: BTreeSet::new(),
             aggregate: Aggregate::default(),
+            turn: 0,
         }
     }
 
@@ -203,6 +207,11 @@ impl Fold {
 
     pub(crate) fn aggregate(&self) -> &Aggregate {
         &self.aggregate
+    }
+
+    /// Another one as soon as anything is told.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn
     }
 
     /// A record was written.
@@ -225,14 +234,14 @@ impl Fold {
         let (told, news) = match state {
             // Versions only grow as long as a state is there. Who wrote this did not go by that.
             Ok(state) if version.is_some_and(|known| state.version <= known) => {
-                self.change(place, |slot| slot.pass(record.revision));
+                self.tell(place, |slot| slot.pass(record.revision));
                 self.pass_over(record);
                 return News::Known;
             }
             Ok(state) => (Told::State(state.clone()), News::State(state)),
             Err(error) => (Told::Unreadable(error.clone()), News::Unreadable(error)),
         };
-        self.change(place, |slot| slot.tell(record.revision, told));
+        self.tell(place, |slot| slot.tell(record.revision, told));
         news
     }
 
@@ -267,7 +276,7 @@ impl Fold {
         }
         let there = slot.is_some_and(Slot::is_there);
         // That it ended stays known: what was written before may yet be told.
-        self.change(place, |slot| slot.tell(revision, Told::Nothing));
+        self.tell(place, |slot| slot.tell(revision, Told::Nothing));
         there
     }
 
@@ -286,6 +295,12 @@ impl Fold {
             };
             self.change(place, |slot| slot.wrote(own));
         }
+    }
+
+    /// Something is told.
+    fn tell(&mut self, place: (u32, Name), tell: impl FnOnce(&mut Slot)) {
+        self.turn += 1;
+        self.change(place, tell);
     }
 
     fn change(&mut self, place: (u32, Name), change: impl FnOnce(&mut Slot)) {
@@ -425,9 +440,12 @@ impl Fold {
     fn slots_of<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Slot> {
         let first = scope.partition.unwrap_or(0);
         let last = scope.partition.unwrap_or(u32::MAX);
-        let slots = self.slots.range(first..=last).flat_map(|(_, tags)| tags);
-        let tag = scope.tag.as_ref();
-        let slots = slots.filter(move |(of, _)| tag.is_none_or(|tag| tag == *of));
+        let tags = match &scope.tag {
+            Some(tag) => (Bound::Included(tag), Bound::Included(tag)),
+            None => (Bound::Unbounded, Bound::Unbounded),
+        };
+        let partitions = self.slots.range(first..=last);
+        let slots = partitions.flat_map(move |(_, slots)| slots.range::<Name, _>(tags));
         slots.map(|(_, slot)| slot)
     }
 

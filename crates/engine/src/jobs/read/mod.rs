@@ -1,7 +1,7 @@
 //! How states are read: `aggregate` and `gaps` the rule that the lowest status wins, `fold` what was told of each
 //! state, `cache` and `load` the states of a job in a process and how they get there, `view` who shares them, `aims` what
-//! barriers wait for, `wake` how many subscribers are woken together, `subscribe`, `event`, `portion`, `batch`, `versions`
-//! and `barrier` what readers have.
+//! barriers wait for, `wake` how many subscribers are woken together, `subscribe`, `replay`, `event`, `portion`, `batch`,
+//! `versions` and `barrier` what readers have.
 
 pub(crate) mod aggregate;
 mod aims;
@@ -13,6 +13,7 @@ pub(crate) mod fold;
 mod gaps;
 pub(crate) mod load;
 pub(crate) mod portion;
+mod replay;
 pub(crate) mod subscribe;
 mod versions;
 pub(crate) mod view;

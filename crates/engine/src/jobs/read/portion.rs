@@ -12,6 +12,7 @@ use plimsoll_core::Name;
 
 use super::event::Cursor;
 use crate::history::{Place, Share, Told};
+use crate::jobs::info::Life;
 use crate::jobs::{Scope, State};
 
 /// What was taken at once, also of other scopes.
@@ -19,7 +20,7 @@ use crate::jobs::{Scope, State};
 pub(super) struct Portion {
     /// Its own: to count the holders of a shared one is felt as well.
     job: Name,
-    generation: u64,
+    life: Life,
     scope: Scope,
     is_replay: bool,
     share: Share<Place, Arc<State>>,
@@ -27,10 +28,10 @@ pub(super) struct Portion {
 
 impl Portion {
     /// Nothing of this scope.
-    pub(super) fn new(job: Name, generation: u64, scope: Scope) -> Self {
+    pub(super) fn new(job: Name, life: Life, scope: Scope) -> Self {
         Self {
             job,
-            generation,
+            life,
             scope,
             is_replay: false,
             share: Share::default(),
@@ -47,7 +48,7 @@ impl Portion {
             None => {
                 *this = Arc::new(Self {
                     job: this.job.clone(),
-                    generation: this.generation,
+                    life: this.life,
                     scope: this.scope.clone(),
                     is_replay,
                     share,
@@ -67,7 +68,7 @@ impl Portion {
     }
 
     pub(super) fn cursor(&self, place: Place) -> Cursor {
-        Cursor::new(self.job.clone(), self.generation, place)
+        Cursor::new(self.job.clone(), self.life, place)
     }
 
     /// Everything, also of other scopes.

@@ -2,7 +2,6 @@
 
 mod telling;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -15,12 +14,13 @@ use futures::FutureExt;
 use metrics::Histogram;
 use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
-use plimsoll_core::{Error, Name, Result};
+use plimsoll_core::{Error, Name, Position, Result};
 
 pub use self::telling::Next;
 use super::cache::{Events, Snapshot};
 use super::event::{Cursor, Point, SubscribeOptions};
 use super::portion::Portion;
+use super::replay::Replay;
 use super::versions::Versions;
 use super::view::Kept;
 use crate::history::{Part, Place, Seen, Share, Taken, Told, read};
@@ -46,7 +46,7 @@ pub struct Subscription {
     began: Duration,
     /// It has yet to be told that the replay begins again.
     restarted: bool,
-    replay: VecDeque<Arc<State>>,
+    replay: Replay,
     /// What was taken last.
     portion: Arc<Portion>,
     /// What of it is not told yet.
@@ -92,43 +92,50 @@ impl Subscription {
         let job = Name::for_field("job", kept.cache.keys.name.as_str())?;
         let clock = kept.cache.engine.clock();
         let began = clock.monotonic();
-        let (states, mut events, upto) = kept.cache.snapshot(&scope).await?;
-        let generation = kept.cache.generation();
-        let after = options.after.map(|after| after.of(&job, generation));
+        let life = kept.cache.which_life().await?;
+        let after = options.after.map(|after| after.of(&job, life));
         let after = after.transpose()?;
+        // Who goes on from somewhere needs nothing of what there is.
+        let (snapshot, place) = match after {
+            Some(Some(place)) => (None, place),
+            Some(None) | None => {
+                let snapshot = kept.cache.snapshot(&scope).await?;
+                (Some(snapshot), Place::after(Position::ZERO))
+            }
+        };
         let mut subscription = Self {
             deliveries: kept.cache.engine.telemetry().states.deliveries(),
             kept,
             depth: options.depth.max(DEPTH_MIN),
             began,
-            restarted: false,
-            replay: VecDeque::new(),
-            portion: Arc::new(Portion::new(job, generation, scope)),
+            restarted: after == Some(None),
+            replay: Replay::default(),
+            portion: Arc::new(Portion::new(job, life, scope)),
             left: 0..0,
-            after: upto,
-            is_live: false,
+            after: place,
+            is_live: true,
             versions: Versions::default(),
             step: Step::Over,
             waiting: false,
             closing: None,
         };
-        match after {
-            None => subscription.begin((states, events, upto)),
-            Some(None) => {
-                subscription.restarted = true;
-                subscription.begin((states, events, upto));
-            }
-            Some(Some(after)) => {
-                subscription.after = after;
-                subscription.is_live = true;
-                // A place that nobody was told of yet may be one that this history never had.
-                subscription.step = match after <= upto && events.seek(after) {
-                    true => Step::Live(events),
-                    false => Step::Reading(events, subscription.read()),
-                };
-            }
+        match snapshot {
+            Some(snapshot) => subscription.begin(snapshot),
+            None => subscription.resume().await?,
         }
         Ok(subscription)
+    }
+
+    /// Goes on from where it is.
+    async fn resume(&mut self) -> Result<()> {
+        let cache = self.kept.cache.clone();
+        let (mut events, upto) = cache.reader(self.portion.scope()).await?;
+        // A place that nobody was told of yet may be one that this history never had.
+        self.step = match self.after <= upto && events.seek(self.after) {
+            true => Step::Live(events),
+            false => Step::Reading(events, self.read()),
+        };
+        Ok(())
     }
 
     /// Ends, without an error, as soon as this says so.
@@ -194,15 +201,8 @@ impl Subscription {
     }
 
     /// Begins to tell what there is.
-    fn begin(&mut self, (mut states, events, upto): Snapshot) {
-        // What was written together has one timestamp. Its revisions are in the order in which it was set; where a store
-        // numbers records of their own, any order is as good, as long as it is always the same.
-        states.sort_unstable_by(|(at, one), (other_at, other)| {
-            let (at, other_at) = ((one.timestamp, at), (other.timestamp, other_at));
-            let place = (one.partition, &one.tag).cmp(&(other.partition, &other.tag));
-            at.cmp(&other_at).then(place)
-        });
-        self.replay = states.into_iter().map(|(_, state)| state).collect();
+    fn begin(&mut self, (replay, events, upto): Snapshot) {
+        self.replay = replay;
         self.after = upto;
         self.is_live = false;
         self.versions = Versions::default();
@@ -234,20 +234,21 @@ impl Subscription {
 
     /// Goes on with the replay, after all of the portion was told. Answers whether there was something left of it.
     fn refill(&mut self) -> bool {
-        let part = self.replay.len().min(self.depth);
-        if part > 0 {
-            let place = self.after;
-            let told = |event| Told {
-                place,
-                bytes: 0,
-                event,
-            };
-            let part = self.replay.drain(..part).map(told).collect();
+        let place = self.after;
+        let told = |state: &Arc<State>| Told {
+            place,
+            bytes: 0,
+            event: state.clone(),
+        };
+        let part: Vec<_> = self.replay.take(self.depth).iter().map(told).collect();
+        let some = !part.is_empty();
+        if some {
             self.hold(Share::of(part), true);
         } else if !self.portion.all().is_empty() {
+            self.replay = Replay::default();
             self.hold(Share::default(), false);
         }
-        part > 0
+        some
     }
 
     /// Takes what subscribers are told.
@@ -339,8 +340,8 @@ impl Subscription {
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
         self.after = self.reached().unwrap_or(self.after);
-        let abandoned = self.replay.len() + self.portion.covered(self.left.clone()).count();
-        self.replay.clear();
+        let abandoned = self.replay.left() + self.portion.covered(self.left.clone()).count();
+        self.replay = Replay::default();
         self.hold(Share::default(), false);
         let telemetry = self.kept.cache.engine.telemetry();
         telemetry.states.abandoned(abandoned);

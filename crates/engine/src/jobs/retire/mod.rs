@@ -30,6 +30,8 @@ use super::stored::{JOBS, Keys, job_of};
 
 /// How many steps of a page each are made in one pass.
 const STEPS_MAX: usize = 100;
+/// Of how many jobs that which keeps them is read at once: each may be a large state.
+const LOOKS_MAX: usize = 32;
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -130,18 +132,20 @@ impl Jobs {
             rounds.recall(walk, now);
         }
         walks.retain(|walk| !walk.is_kept());
-        let witnesses = walks.iter().flat_map(|walk| rounds.witnesses(walk));
-        let witnesses: BTreeSet<Key> = witnesses.map(|(_, key)| key.clone()).collect();
-        let states = self.states_at(witnesses.into_iter().collect()).await?;
-        for walk in &mut walks {
-            let witnesses = rounds.witnesses(walk);
-            let states = witnesses.filter_map(|(rule, key)| Some((rule, states.get(key)?)));
-            let states: Vec<(Rule, &Record)> = states.collect();
-            walk.kept_by(|term| {
-                let state = states.iter().find(|(rule, _)| *rule == term.rule);
-                state.and_then(|(_, state)| term.keeps(state, now))
-            });
-            rounds.remember(walk);
+        for walks in walks.chunks_mut(LOOKS_MAX) {
+            let witnesses = walks.iter().flat_map(|walk| rounds.witnesses(walk));
+            let witnesses: BTreeSet<Key> = witnesses.map(|(_, key)| key.clone()).collect();
+            let states = self.states_at(witnesses.into_iter().collect()).await?;
+            for walk in walks {
+                let witnesses = rounds.witnesses(walk);
+                let states = witnesses.filter_map(|(rule, key)| Some((rule, states.get(key)?)));
+                let states: Vec<(Rule, &Record)> = states.collect();
+                walk.kept_by(|term| {
+                    let state = states.iter().find(|(rule, _)| *rule == term.rule);
+                    state.and_then(|(_, state)| term.keeps(state, now))
+                });
+                rounds.remember(walk);
+            }
         }
         walks.retain(|walk| !walk.is_kept());
         Ok(walks)

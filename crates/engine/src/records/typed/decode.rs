@@ -207,6 +207,17 @@ macro_rules! parsed {
         })+
     };
 }
+macro_rules! finite {
+    ($($name:ident $visit:ident $type:ty),+) => {
+        $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+            let number: $type = self.parsed("a number")?;
+            match number.is_finite() {
+                true => visitor.$visit(number),
+                false => Err(de::Error::custom("expected a finite number")),
+            }
+        })+
+    };
+}
 macro_rules! text {
     ($($name:ident),+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
@@ -241,10 +252,9 @@ impl<'de> Deserializer<'de> for Plain<'de> {
         deserialize_u32 visit_u32 "an integer of 32 bits without a sign",
         deserialize_u64 visit_u64 "an integer of 64 bits without a sign",
         deserialize_u128 visit_u128 "an integer of 128 bits without a sign",
-        deserialize_f32 visit_f32 "a number",
-        deserialize_f64 visit_f64 "a number",
         deserialize_char visit_char "one character",
     );
+    finite!(deserialize_f32 visit_f32 f32, deserialize_f64 visit_f64 f64);
     text!(deserialize_str, deserialize_string, deserialize_identifier);
     json!(
         deserialize_unit(),
