@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll::record::{Fields, Index};
 use plimsoll::store::{Commit, Put, Range, Scan, Write};
-use plimsoll::{Key, Name, Prefix, Result, StoreExt};
+use plimsoll::{Ids, Key, Name, Prefix, Result, StoreExt};
 
 use crate::figures::{Latencies, Measured};
 use crate::io::Written;
@@ -21,6 +21,8 @@ pub(crate) struct Ranges {
     depth: u64,
     /// How much is in each besides what it is found by.
     params: usize,
+    /// Finds the same ones each time, those with the lowest values, as a sweeper does that looks for what is overdue.
+    same: bool,
     rounds: u64,
     rest: Duration,
 }
@@ -40,19 +42,22 @@ const LARGE_PARAMS: usize = 1_000;
 
 pub(crate) fn ranges(scale: Scale) -> Vec<Ranges> {
     let range = |(depth, size), kind, about, params| Ranges {
-        name: format!("range-{kind}{size}"),
+        name: format!("{kind}-{size}"),
         about,
         full_only: depth > SHORT_DEPTH_MAX,
         depth,
         params,
+        same: kind == "overdue",
         rounds: scale.rounds,
         rest: scale.rest,
     };
-    let about = "one caller finds 100 records by a declared index";
-    let small = DEPTHS.map(|depth| range(depth, "", about, PARAMS));
+    let about = "one caller finds 100 records by a declared index, somewhere else each time";
+    let small = DEPTHS.map(|depth| range(depth, "range", about, PARAMS));
     let about = "the same, of records of more than a kilobyte";
-    let large = DEPTHS.map(|depth| range(depth, "large-", about, LARGE_PARAMS));
-    small.into_iter().chain(large).collect()
+    let large = DEPTHS.map(|depth| range(depth, "range-large", about, LARGE_PARAMS));
+    let about = "one caller finds the same 100 by a declared index, as a sweeper does";
+    let same = DEPTHS.map(|depth| range(depth, "overdue", about, PARAMS));
+    small.into_iter().chain(large).chain(same).collect()
 }
 
 impl Ranges {
@@ -65,12 +70,12 @@ impl Ranges {
         let (mut found, mut took) = (0, Duration::ZERO);
         // Once beforehand: whoever reads for the first time also makes room for what it keeps.
         for _ in 0..self.rounds {
-            scan(&bench, &index, self.depth).await?;
+            self.scan(&bench, &index).await?;
         }
         let wrote = Written::now();
         for round in 0..self.rounds {
             let asked = bench.clock.monotonic();
-            let rows = scan(&bench, &index, self.depth).await?;
+            let rows = self.scan(&bench, &index).await?;
             let answered = bench.since(asked);
             latencies.record(answered);
             took += answered;
@@ -93,16 +98,24 @@ impl Ranges {
             alone: None,
         })
     }
-}
 
-/// Finds [`HITS`] records somewhere, and answers how many it found.
-async fn scan(bench: &Bench, index: &Index, depth: u64) -> Result<u64> {
-    let first = bench.ids.below(depth - HITS + 1) as i64;
-    let range = Range::new(index.field.clone())
-        .from(first)
-        .before(first + HITS as i64);
-    let scan = Scan::new(index.prefix.clone(), HITS as usize).range(range);
-    Ok(bench.store.scan(scan).await?.rows.len() as u64)
+    /// The lowest value that is looked for.
+    fn first(&self, ids: &Ids) -> i64 {
+        match self.same {
+            true => 0,
+            false => ids.below(self.depth - HITS + 1) as i64,
+        }
+    }
+
+    /// Finds [`HITS`] records, and answers how many it found.
+    async fn scan(&self, bench: &Bench, index: &Index) -> Result<u64> {
+        let first = self.first(&bench.ids);
+        let range = Range::new(index.field.clone())
+            .from(first)
+            .before(first + HITS as i64);
+        let scan = Scan::new(index.prefix.clone(), HITS as usize).range(range);
+        Ok(bench.store.scan(scan).await?.rows.len() as u64)
+    }
 }
 
 pub(crate) fn index() -> Result<Index> {
@@ -145,4 +158,24 @@ pub(crate) async fn fill(bench: &Bench, depth: u64, params: usize) -> Result<()>
         (bench.progress)(first, depth);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use plimsoll::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_overdue_is_looked_for_at_the_same_place_each_time() {
+        let ids = Ids::seeded(1, Arc::new(ManualClock::new()));
+        for range in ranges(Scale::SHORT) {
+            let places: BTreeSet<i64> = (0..50).map(|_| range.first(&ids)).collect();
+            let same = range.name.starts_with("overdue");
+            assert_eq!(places.len() == 1, same, "{}", range.name);
+        }
+    }
 }

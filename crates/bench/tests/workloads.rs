@@ -26,7 +26,7 @@ fn quick() -> impl Iterator<Item = Workload> {
     let all = workloads(Scale::tasks(TASKS)).into_iter();
     // Workers that wait ask nothing in no time: they have a test of their own.
     let all = all.filter(|w| w.name != "waiting");
-    let many = ["claim", "sweep", "range", "indexed", "read"];
+    let many = ["claim", "sweep", "range", "overdue", "indexed", "read"];
     let beside_many = move |w: &Workload| many.iter().any(|name| w.name.starts_with(name));
     let few = |w: &Workload| ["-10", "-1k"].iter().any(|size| w.name.ends_with(size));
     let all = all.filter(move |w| !beside_many(w) || few(w));
@@ -45,7 +45,7 @@ async fn measure(name: &str, store: Arc<dyn Store>) -> Result<Figures> {
 async fn in_time(workload: &Workload, store: Arc<dyn Store>) -> Result<Figures> {
     tokio::select! {
         found = run(workload, store, |_, _| {}) => found,
-        () = SystemClock::new().sleep(Duration::from_secs(10)) => panic!("{} hangs", workload.name),
+        () = SystemClock::new().sleep(Duration::from_secs(60)) => panic!("{} hangs", workload.name),
     }
 }
 
@@ -77,7 +77,7 @@ fn operations(name: &str) -> u64 {
         _ if name.starts_with("claim-100-") => TASKS / 20 * 100,
         _ if name.starts_with("claim-1-") => TASKS / 20,
         "sweep-1k" => TASKS / 20,
-        "range-1k" | "range-large-1k" => TASKS / 20 * 100,
+        "range-1k" | "range-large-1k" | "overdue-1k" => TASKS / 20 * 100,
         _ if name.starts_with("indexed-") => TASKS / 2,
         "sweep-all-1k" => 1_000,
         "states-1" => (TASKS / 20).next_multiple_of(4),
@@ -88,6 +88,7 @@ fn operations(name: &str) -> u64 {
         }
         _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
         _ if name.starts_with("read-") => TASKS / 20 * 1_000,
+        "replay-1k" | "replay-1k-tag" | "resume-1k" => 5 * 1_000,
         _ if name.starts_with("replay-") => 5 * TASKS * 5 / 2,
         "contended-cas" => 3 * (TASKS / 20 / 3),
         _ => panic!("{name} is new: how many operations does it do?"),
@@ -171,7 +172,11 @@ async fn a_sweep_of_everything_leaves_it_in_the_archive() -> Result<()> {
 
 #[tokio::test]
 async fn a_range_finds_a_hundred_records_among_those_it_names() -> Result<()> {
-    for (name, size) in [("range-1k", 0..1_000), ("range-large-1k", 1_000..2_000)] {
+    for (name, size) in [
+        ("range-1k", 0..1_000),
+        ("range-large-1k", 1_000..2_000),
+        ("overdue-1k", 0..1_000),
+    ] {
         let store = memory()?;
         let found = measure(name, store.clone()).await?;
         assert_eq!(found.number("depth"), Some(1_000), "{name}");
@@ -328,6 +333,7 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("claim") => {
                 vec![commits, (Method::Claim, 1), (Method::Claim, 10)]
             }
+            "resume-1k" => vec![commits, (Method::Commit, 10)],
             _ if name.starts_with("read-") || name.starts_with("replay-") => {
                 vec![commits, (Method::Commit, 10)]
             }
@@ -339,7 +345,7 @@ async fn a_call_that_fails_ends_the_workload() {
             _ if name.starts_with("deliver-") || name.starts_with("watch-") => {
                 vec![commits, (Method::Commit, 3)]
             }
-            "range-1k" | "range-large-1k" => vec![
+            "range-1k" | "range-large-1k" | "overdue-1k" => vec![
                 commits,
                 (Method::DeclareIndex, 1),
                 (Method::Scan, 1),
@@ -406,7 +412,7 @@ fn every_name_is_there_once_and_large_backlogs_are_marked() {
         }
     }
     for (size, full_only) in [("1k", false), ("100k", false), ("1m", true)] {
-        for name in ["range", "range-large"].map(|kind| format!("{kind}-{size}")) {
+        for name in ["range", "range-large", "overdue"].map(|kind| format!("{kind}-{size}")) {
             let found = all.iter().find(|w| w.name == name).expect("a workload");
             assert_eq!(found.full_only, full_only, "{name}");
         }

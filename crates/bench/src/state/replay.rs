@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll::jobs::{Jobs, Monitor, NewState, Scope, SubscribeOptions};
+use plimsoll::jobs::{Cursor, Jobs, Monitor, NewState, Scope, SubscribeOptions};
 use plimsoll::{Error, Result};
 
 use super::subscribers::replay;
@@ -17,35 +17,68 @@ use crate::{Bench, Scale};
 /// Subscribing to a job with many states, again and again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
-    /// Nobody in the process knows the job: its states are loaded.
-    cold: bool,
+    begin: Begin,
     states: u64,
+    /// So many at once.
+    subscribers: u64,
     rounds: u64,
+}
+
+/// How a subscriber begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// Nobody in the process knows the job: its states are loaded.
+    Cold,
+    /// With everything, which is in memory.
+    Warm,
+    /// With one tag, each with another one.
+    OfTag,
+    /// After what it was told before: there is nothing new.
+    Resumed,
 }
 
 const PARTITIONS: u32 = 100;
 const STATES_MAX: u64 = 100_000;
+const SUBSCRIBERS: u64 = 1_000;
 const ROUNDS: u64 = 5;
 
 pub(super) fn replays(scale: Scale) -> Vec<OfState> {
-    let replay = |cold| {
-        let states = (scale.tasks * 5 / 2).clamp(1, STATES_MAX);
+    let replay = |begin, share: u64, subscribers| {
+        let states = (scale.tasks * 5 / 2).clamp(1, STATES_MAX) / share;
         Act::Replay(Replay {
-            cold,
+            begin,
             states: states.next_multiple_of(PARTITIONS.into()),
+            subscribers,
             rounds: ROUNDS,
         })
     };
+    let one = |begin| replay(begin, 1, 1);
+    let thousand = |begin| replay(begin, 10, SUBSCRIBERS);
     vec![
         OfState::new(
             "replay-cold",
             "subscribes to a job of 100,000 states that are loaded first, to the marker",
-            replay(true),
+            one(Begin::Cold),
         ),
         OfState::new(
             "replay-warm",
             "subscribes to a job of 100,000 states that are in memory, to the marker",
-            replay(false),
+            one(Begin::Warm),
+        ),
+        OfState::new(
+            "replay-1k",
+            "1,000 subscribe at once to a job of 10,000 states in memory, to the marker of the last",
+            thousand(Begin::Warm),
+        ),
+        OfState::new(
+            "replay-1k-tag",
+            "the same, each to one tag",
+            thousand(Begin::OfTag),
+        ),
+        OfState::new(
+            "resume-1k",
+            "the same, each after a cursor behind which nothing has changed",
+            thousand(Begin::Resumed),
         ),
     ]
 }
@@ -55,63 +88,97 @@ impl Replay {
         let jobs = bench.jobs();
         let fill = |partition| self.fill(jobs.clone(), partition);
         Callers::spawn((0..PARTITIONS).map(fill)).join().await?;
-        let warm = match self.cold {
-            true => None,
-            false => Some(jobs.monitor(JOB).await?),
+        let warm = match self.begin {
+            Begin::Cold => None,
+            Begin::Warm | Begin::OfTag | Begin::Resumed => Some(jobs.monitor(JOB).await?),
         };
+        let mut after = None;
+        if let (Begin::Resumed, Some(monitor)) = (self.begin, &warm) {
+            let options = SubscribeOptions::default();
+            let mut before = monitor.subscribe(Scope::all(), options).await?;
+            replay(&mut before).await?;
+            after = before.cursor();
+        }
         let mut latencies = Latencies::new();
         let (mut took, wrote) = (Duration::ZERO, Written::now());
+        let mut states = 0;
         for round in 0..self.rounds {
             (bench.progress)(round, self.rounds);
             let began = bench.clock.monotonic();
-            self.subscribe(&bench, warm.as_ref()).await?;
+            let monitor = match &warm {
+                Some(monitor) => monitor.clone(),
+                None => bench.jobs().monitor(JOB).await?,
+            };
+            let subscribers = (0..self.subscribers)
+                .map(|number| self.subscribe(monitor.clone(), number, after.clone()));
+            states += (Callers::spawn(subscribers).join().await?.iter()).sum::<u64>();
             let replayed = bench.since(began);
             latencies.record(replayed);
             took += replayed;
         }
+        let (operation, operations) = match self.subscribers {
+            1 => ("state", states),
+            many => ("subscription", many * self.rounds),
+        };
         Ok(Measured {
-            operation: "state",
-            operations: self.states * self.rounds,
+            operation,
+            operations,
             took,
             written: Written::now().since(wrote),
             latency_of: "replay",
             latencies,
-            counts: BTreeMap::from([("replays", self.rounds)]),
+            counts: BTreeMap::from([("replays", self.subscribers * self.rounds)]),
             settings: BTreeMap::from([("states", self.states.into())]),
             alone: None,
         })
     }
 
-    async fn subscribe(self, bench: &Bench, warm: Option<&Monitor>) -> Result<()> {
-        let cold;
-        let monitor = match warm {
-            Some(monitor) => monitor,
-            None => {
-                cold = bench.jobs().monitor(JOB).await?;
-                &cold
-            }
+    fn tags(self) -> u64 {
+        self.states / u64::from(PARTITIONS)
+    }
+
+    /// How many states were replayed.
+    async fn subscribe(self, monitor: Monitor, number: u64, after: Option<Cursor>) -> Result<u64> {
+        let (scope, expected) = match self.begin {
+            Begin::Cold | Begin::Warm => (Scope::all(), self.states),
+            Begin::OfTag => (
+                Scope::all().tag(tag(number % self.tags()))?,
+                PARTITIONS.into(),
+            ),
+            Begin::Resumed => (Scope::all(), 0),
         };
-        let options = SubscribeOptions::default();
-        let mut subscription = monitor.subscribe(Scope::all(), options).await?;
-        match replay(&mut subscription).await? == self.states {
-            true => Ok(()),
+        let options = SubscribeOptions {
+            after,
+            ..SubscribeOptions::default()
+        };
+        let mut subscription = monitor.subscribe(scope, options).await?;
+        let replayed = match self.begin {
+            // There is nothing to wait for, not even a marker.
+            Begin::Resumed => 0,
+            Begin::Cold | Begin::Warm | Begin::OfTag => replay(&mut subscription).await?,
+        };
+        match replayed == expected {
+            true => Ok(replayed),
             false => Err(Error::Corrupt("not all states were replayed".into())),
         }
     }
 
     async fn fill(self, jobs: Jobs, partition: u32) -> Result<()> {
         let manager = jobs.join(JOB, partition, PARTITIONS).await?;
-        let tags = 0..self.states / u64::from(PARTITIONS);
-        let set = |tag| {
-            let state = NewState::new(format!("tag-{tag:04}"), 1);
+        let set = |number| {
+            let state = NewState::new(tag(number), 1);
             let state = state.map(|state| state.message("a part of the work has started"));
             state.map(|state| manager.set_state(state))
         };
         // All are under way at once.
-        let sets: Vec<_> = tags.map(set).collect::<Result<_, _>>()?;
+        let sets: Vec<_> = (0..self.tags()).map(set).collect::<Result<_, _>>()?;
         for set in sets {
             set.await?;
         }
         Ok(())
     }
+}
+
+fn tag(number: u64) -> String {
+    format!("tag-{number:04}")
 }
