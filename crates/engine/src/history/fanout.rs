@@ -293,6 +293,15 @@ impl<P, T> Share<P, T> {
         Self { batch, left }
     }
 
+    /// Some of the events.
+    pub(crate) fn part(&self, some: Range<usize>) -> Self {
+        let end = self.left.end.min(self.left.start + some.end);
+        Self {
+            batch: self.batch.clone(),
+            left: end.min(self.left.start + some.start)..end,
+        }
+    }
+
     /// The events.
     #[inline]
     pub(crate) fn left(&self) -> &[Told<P, T>] {

@@ -188,7 +188,7 @@ fn malformed(field: &str, expected: impl Into<Cow<'static, str>>) -> Invalid {
 /// assert_eq!(one.partition, Some(3));
 /// # Ok::<(), plimsoll_core::Invalid>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Only of this partition.
     pub partition: Option<u32>,

@@ -20,7 +20,7 @@ use tracing::{error, warn};
 use super::aims::{Aim, Aims, Decided, Goal};
 use super::fold::{Fold, News};
 use super::load;
-use super::replay::{Replay, Replays};
+use super::replay::{Moment, Replay, Replays};
 use super::wake::Wakes;
 use crate::Engine;
 use crate::history::{Bears, Fanout, Follower, POLL, Patience, Place, Reader, Told, Woken, places};
@@ -62,11 +62,12 @@ pub(crate) struct Held<'a> {
     later: Later,
 }
 
-/// Those who are woken when this is dropped.
+/// Those who are woken when this is dropped, and what goes with it.
 #[derive(Debug, Default)]
 struct Later {
     readers: Vec<Woken>,
     decided: Decided,
+    past: Replays,
     /// Those who ask until there is an answer.
     asking: Option<Arc<Notify>>,
 }
@@ -89,6 +90,8 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.later = std::mem::take(&mut self.inner.later);
         self.later.decided = self.inner.aims.decided();
+        let now = self.inner.moment();
+        self.later.past = self.inner.replays.past(now);
     }
 }
 
@@ -121,6 +124,12 @@ pub(crate) struct Inner {
     patience: Patience,
     /// Who is woken as soon as the lock is free.
     later: Later,
+}
+
+impl Inner {
+    fn moment(&self) -> Moment {
+        (self.epoch, self.fold.turn())
+    }
 }
 
 #[derive(Debug)]
@@ -233,7 +242,7 @@ impl Cache {
         let snapshot = self.ask(|inner| {
             let read = || {
                 inner.fold.in_range(scope)?;
-                let as_of = (inner.epoch, inner.fold.turn());
+                let as_of = inner.moment();
                 let told = match inner.replays.find(as_of, scope) {
                     Some(replay) => Ok(replay),
                     None => Err(inner.fold.told(scope)),
@@ -245,7 +254,7 @@ impl Cache {
         let (as_of, told, events, upto) = snapshot.await?;
         // Nobody waits while it is put in order.
         let replay = told.unwrap_or_else(|told| {
-            let replay = Replay::of(told);
+            let replay = Replay::of(told, upto);
             self.inner().replays.keep(as_of, scope, &replay);
             replay
         });

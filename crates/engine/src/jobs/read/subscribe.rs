@@ -234,21 +234,19 @@ impl Subscription {
 
     /// Goes on with the replay, after all of the portion was told. Answers whether there was something left of it.
     fn refill(&mut self) -> bool {
-        let place = self.after;
-        let told = |state: &Arc<State>| Told {
-            place,
-            bytes: 0,
-            event: state.clone(),
-        };
-        let part: Vec<_> = self.replay.take(self.depth).iter().map(told).collect();
-        let some = !part.is_empty();
-        if some {
-            self.hold(Share::of(part), true);
-        } else if !self.portion.all().is_empty() {
-            self.replay = Replay::default();
-            self.hold(Share::default(), false);
+        match self.replay.take(self.depth) {
+            Some(part) => {
+                self.hold(part, true);
+                true
+            }
+            None => {
+                if !self.portion.all().is_empty() {
+                    self.replay = Replay::default();
+                    self.hold(Share::default(), false);
+                }
+                false
+            }
         }
-        some
     }
 
     /// Takes what subscribers are told.
