@@ -88,7 +88,8 @@ fn operations(name: &str) -> u64 {
         }
         _ if name.starts_with("deliver-") || name.starts_with("watch-") => TASKS / 40,
         _ if name.starts_with("read-") => TASKS / 20 * 1_000,
-        "replay-1k" | "replay-1k-tag" | "resume-1k" => 5 * 1_000,
+        "resume-1k" => 5 * 1_000,
+        _ if name.starts_with("replay-1k") => 5 * 1_000,
         _ if name.starts_with("replay-") => 5 * TASKS * 5 / 2,
         "contended-cas" => 3 * (TASKS / 20 / 3),
         _ => panic!("{name} is new: how many operations does it do?"),

@@ -1,9 +1,11 @@
 //! How long it takes until a subscriber knows what there is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plimsoll::jobs::{Cursor, Jobs, Monitor, NewState, Scope, SubscribeOptions};
+use plimsoll::jobs::{Cursor, Jobs, Manager, Monitor, NewState, Scope, SubscribeOptions};
 use plimsoll::{Error, Result};
 
 use super::subscribers::replay;
@@ -21,6 +23,8 @@ pub(super) struct Replay {
     states: u64,
     /// So many at once.
     subscribers: u64,
+    /// Somebody writes all the time.
+    busy: bool,
     rounds: u64,
 }
 
@@ -45,15 +49,16 @@ const ROUNDS: u64 = 5;
 pub(super) fn replays(scale: Scale) -> Vec<OfState> {
     let replay = |begin, share: u64, subscribers| {
         let states = (scale.tasks * 5 / 2).clamp(1, STATES_MAX) / share;
-        Act::Replay(Replay {
+        Replay {
             begin,
             states: states.next_multiple_of(PARTITIONS.into()),
             subscribers,
+            busy: false,
             rounds: ROUNDS,
-        })
+        }
     };
-    let one = |begin| replay(begin, 1, 1);
-    let thousand = |begin| replay(begin, 10, SUBSCRIBERS);
+    let one = |begin| Act::Replay(replay(begin, 1, 1));
+    let thousand = |begin| Act::Replay(replay(begin, 10, SUBSCRIBERS));
     vec![
         OfState::new(
             "replay-cold",
@@ -74,6 +79,14 @@ pub(super) fn replays(scale: Scale) -> Vec<OfState> {
             "replay-1k-tag",
             "the same, each to one tag",
             thousand(Begin::OfTag),
+        ),
+        OfState::new(
+            "replay-1k-busy",
+            "1,000 subscribe at once to everything, while one manager sets a state after the other",
+            Act::Replay(Replay {
+                busy: true,
+                ..replay(Begin::Warm, 10, SUBSCRIBERS)
+            }),
         ),
         OfState::new(
             "resume-1k",
@@ -99,11 +112,19 @@ impl Replay {
             replay(&mut before).await?;
             after = before.cursor();
         }
+        let writer = jobs.join(JOB, 0, PARTITIONS).await?;
+        let over = Arc::new(AtomicBool::new(!self.busy));
+        let busy = Callers::spawn([write(writer.clone(), over.clone())]);
         let mut latencies = Latencies::new();
         let (mut took, wrote) = (Duration::ZERO, Written::now());
         let mut states = 0;
         for round in 0..self.rounds {
             (bench.progress)(round, self.rounds);
+            if let (Begin::Warm | Begin::OfTag, Some(monitor)) = (self.begin, &warm) {
+                // What there is is not what it was in the last round.
+                writer.set_state(NewState::new(tag(0), 2)?).await?;
+                monitor.refresh().await?;
+            }
             let began = bench.clock.monotonic();
             let monitor = match &warm {
                 Some(monitor) => monitor.clone(),
@@ -116,6 +137,8 @@ impl Replay {
             latencies.record(replayed);
             took += replayed;
         }
+        over.store(true, Ordering::Relaxed);
+        busy.join().await?;
         let (operation, operations) = match self.subscribers {
             1 => ("state", states),
             many => ("subscription", many * self.rounds),
@@ -177,6 +200,16 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// Sets a state after the other.
+async fn write(manager: Manager, over: Arc<AtomicBool>) -> Result<()> {
+    let mut status = 1;
+    while !over.load(Ordering::Relaxed) {
+        status += 1;
+        manager.set_state(NewState::new(tag(0), status)?).await?;
+    }
+    Ok(())
 }
 
 fn tag(number: u64) -> String {

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use plimsoll_core::error::{Conflict, Problem};
+use plimsoll_core::error::Problem;
 use plimsoll_core::record::Record;
 use plimsoll_core::store::{Commit, Merge, Outcome, Scan, Write};
-use plimsoll_core::{CommitId, Error, Invalid, Name, Result, Revision, Timestamp};
+use plimsoll_core::{CommitId, Invalid, Name, Result, Revision, Timestamp};
 
 use super::Jobs;
+use super::describe;
 use super::info::{self, FLOOR, Job, Life, Phase};
 use super::stored::{Keys, VERSION};
 use crate::answer::refused_by;
@@ -33,7 +34,7 @@ pub(crate) enum Removed {
 
 impl Jobs {
     /// Deletes a job and all its states. From the first moment on, whoever still writes to it is refused:
-    /// `job_deleted`. Answers whether there was a job to be deleted; after an [unknown](Error::Unavailable) outcome that may
+    /// `job_deleted`. Answers whether there was a job to be deleted; after an [unknown](plimsoll_core::Error::Unavailable) outcome that may
     /// be no, because the first call has deleted it.
     ///
     /// The job may be created again. Versions go on growing then, unless that is more than 30 days later.
@@ -106,17 +107,14 @@ impl Jobs {
         job: &Job,
         to: Phase,
     ) -> Result<Option<Revision>> {
-        let moved = self.if_as_seen(|now, id| job.moved(keys, to, now, id));
-        match moved.await {
-            // So much was said of it before room was kept for this.
-            Err(Error::Conflict(full))
-                if to == Phase::Deleted && matches!(*full, Conflict::TooLarge { .. }) =>
-            {
-                let bare = |now, id| job.bare_deleted(keys, now, id);
-                self.if_as_seen(bare).await
-            }
-            moved => moved,
-        }
+        let limits = self.engine.store().limits();
+        // A former program may have said more of it than leaves room for a deletion.
+        let bare = to == Phase::Deleted && describe::fits(&describe::all(job)?, limits).is_err();
+        let change = |now, id| match bare {
+            true => job.bare_deleted(keys, now, id),
+            false => job.moved(keys, to, now, id),
+        };
+        self.if_as_seen(change).await
     }
 
     /// Changes the record of a job, by a commit that is refused unless it is as it was read.

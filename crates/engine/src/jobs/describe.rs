@@ -26,8 +26,7 @@ impl Jobs {
         if said.is_empty() {
             return Ok(true);
         }
-        let mut all = info::created(job.info.partitions, &Life::of(&job.info), job.floor)?;
-        all.extend(stored);
+        let mut all = all(job)?;
         all.extend(said.clone());
         fits(&all, self.engine.store().limits())?;
         let merge = Merge::new(keys.job.clone()).set(said);
@@ -41,6 +40,13 @@ impl Jobs {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The fields of a job, as they may be written.
+pub(super) fn all(job: &Job) -> Result<Fields, Invalid> {
+    let mut all = info::created(job.info.partitions, &Life::of(&job.info), job.floor)?;
+    all.extend(said(job.info.retain, &job.info.about)?);
+    Ok(all)
 }
 
 /// Whether the record of a job may have these fields.

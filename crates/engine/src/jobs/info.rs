@@ -85,6 +85,18 @@ impl Life {
         }
     }
 
+    /// What the record of a job says of it, and in which phase it is.
+    pub(crate) fn read(read: &Reader<'_>) -> Result<(Phase, Self)> {
+        let phase = (Phase::ALL.into_iter())
+            .find(|phase| read.0.field(phase.field()).is_some())
+            .ok_or_else(|| read.bad(Phase::Open.field()))?;
+        let life = Self {
+            generation: read.number(phase.field())?,
+            created_at: time(read, CREATED_AT)?,
+        };
+        Ok((phase, life))
+    }
+
     /// That of a job of which nothing is known.
     pub(crate) fn first(now: Timestamp) -> Self {
         Self {
@@ -134,16 +146,10 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn read(record: &Record) -> Result<Self> {
         let read = Reader(record);
-        let time = |name: &str| {
-            let micros = read.number(name)?;
-            Timestamp::from_micros(micros).map_err(|_| read.bad(name))
-        };
         let name = job_of(&record.key).ok_or_else(|| {
             Error::Corrupt(format!("record {}: not the key of a job", record.key).into())
         })?;
-        let phase = (Phase::ALL.into_iter())
-            .find(|phase| record.field(phase.field()).is_some())
-            .ok_or_else(|| read.bad(Phase::Open.field()))?;
+        let (phase, life) = Life::read(&read)?;
         let about = record.fields.iter().filter_map(|(field, value)| {
             let name = Name::new(field.as_str().strip_prefix(ABOUT)?).ok()?;
             Some((name, String::from_utf8_lossy(value).into_owned()))
@@ -153,9 +159,9 @@ impl Job {
             info: JobInfo {
                 name,
                 partitions: partitions(&read)?,
-                created_at: time(CREATED_AT)?,
-                generation: read.number(phase.field())?,
-                deleted_at: read.optional(DELETED_AT, |_, name| time(name))?,
+                created_at: life.created_at,
+                generation: life.generation,
+                deleted_at: read.optional(DELETED_AT, time)?,
                 retain: retain.map(Duration::from_millis),
                 about: about.collect(),
             },
@@ -164,6 +170,12 @@ impl Job {
             revision: record.revision,
             expires: record.expires_at.is_some(),
         })
+    }
+
+    /// Whether a record that cannot be read may be this job's, in this life.
+    pub(crate) fn may_be(&self, record: &Record) -> bool {
+        let read = Life::read(&Reader(record));
+        read.map_or(true, |(_, life)| life == Life::of(&self.info))
     }
 
     /// Brings it into another phase, if it is as it was read.
@@ -199,6 +211,11 @@ impl Job {
             .guard(Guard::RecordAt(keys.job.clone(), self.revision))
             .id(id))
     }
+}
+
+fn time(read: &Reader<'_>, name: &str) -> Result<Timestamp> {
+    let micros = read.number(name)?;
+    Timestamp::from_micros(micros).map_err(|_| read.bad(name))
 }
 
 /// How many partitions a job has. Others than there may be would be counted, and room made for them.

@@ -285,7 +285,7 @@ impl Manager {
     }
 
     /// Says something about the job, besides what is said of it already. Only partition 0 does that; for
-    /// the others nothing happens. Answers whether it is said now.
+    /// the others nothing happens. Answers whether this is partition 0: then it is said now.
     pub async fn describe<N: AsRef<str>, V: Into<String>>(
         &self,
         about: impl IntoIterator<Item = (N, V)>,

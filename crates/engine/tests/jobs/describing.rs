@@ -5,7 +5,7 @@ use plimsoll_core::store::{Merge, Write};
 use plimsoll_core::{Key, Limits, StoreExt};
 use plimsoll_engine::Retention;
 
-use crate::world::{DAY, at, code, finish, in_memory_with, name, spawn, worlds};
+use crate::world::{DAY, at, code, finish, in_memory_with, name, number, spawn, worlds};
 
 #[tokio::test]
 async fn only_partition_0_describes_the_job() {
@@ -127,4 +127,39 @@ async fn a_job_whose_record_is_full_can_be_deleted_by_hand_and_by_a_sweeper() {
         assert_eq!(again.set_state(at("a", 1)).await.unwrap().version, 2);
         assert_eq!(jobs.get("import").await.unwrap().unwrap().generation, 2);
     }
+}
+
+/// There is room for the mark, and none for how far the versions went.
+#[tokio::test]
+async fn a_job_whose_record_is_almost_full_can_be_deleted_with_its_states() {
+    let limits = Limits {
+        record_bytes_max: 4_000,
+        ..Limits::default()
+    };
+    let world = in_memory_with(limits);
+    let jobs = world.process(1).jobs;
+    let manager = jobs.join("import", 0, 1).await.unwrap();
+    for status in 1..=100 {
+        manager.set_state(at("a", status)).await.unwrap();
+    }
+    let key = Key::new("plimsoll.jobs.import").unwrap();
+    let about = async |length: usize| {
+        let value = "x".repeat(length);
+        let said = [(name("about.n"), value.into())].into();
+        let merge = Merge::new(key.clone()).set(said);
+        world.store.write(Write::Merge(merge)).await.is_ok()
+    };
+    let mut most = 0;
+    while about(most + 1).await {
+        most += 1;
+    }
+    let created_at = number(&world.job("import").await.unwrap(), "created_at");
+    let mark = "deleted_at".len() + created_at.to_string().len();
+    // In place of "generation" comes "deleted".
+    let shorter = "generation".len() - "deleted".len();
+    assert!(about(most + shorter - mark).await);
+    assert!(jobs.delete("import").await.unwrap());
+    assert_eq!(world.records("plimsoll.states.").await.len(), 0);
+    let again = jobs.join("import", 0, 1).await.unwrap();
+    assert_eq!(again.set_state(at("a", 1)).await.unwrap().version, 101);
 }

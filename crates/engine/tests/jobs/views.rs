@@ -442,6 +442,9 @@ async fn who_reads_a_job_goes_on_when_somebody_spoils_its_record() -> Result<()>
         );
         let other = world.process(3);
         assert_eq!(code(other.jobs.monitor("import").await), "corrupt");
+        let mut here_too = subscribe(&there.jobs.monitor("import").await?, &tag("a")).await?;
+        let begun = ["was 0-a=1 v1", "marker"];
+        assert_eq!(world.told(&mut here_too, 2).await, begun);
         // It is the same job when it can be read again, and not when it was deleted.
         write("5").await?;
         zero.set_state(at("a", 2)).await?;
@@ -451,6 +454,17 @@ async fn who_reads_a_job_goes_on_when_somebody_spoils_its_record() -> Result<()>
         assert!(here.jobs.delete("import").await?);
         assert_eq!(world.told(&mut events, 1).await, ["job_deleted"]);
         assert_eq!(code(world.time(barrier).await.unwrap()), "job_deleted");
+
+        // Nor when it is another one, whatever else its record says.
+        here.jobs.join("import", 0, 2).await?;
+        monitor.refresh().await?;
+        let mut events = subscribe(&monitor, &tag("b")).await?;
+        assert_eq!(world.told(&mut events, 1).await, ["marker"]);
+        let merge = Merge::new(Key::new("plimsoll.jobs.import")?);
+        let another = [("generation", "7"), ("retain_ms", "for ever")];
+        let merge = merge.set(fields(another)?);
+        world.store.write(Write::Merge(merge)).await?;
+        assert_eq!(world.told(&mut events, 1).await, ["job_deleted"]);
     }
     Ok(())
 }

@@ -22,8 +22,9 @@ pub(crate) const WELL_WITHIN: u64 = 5;
 /// Work that is done right after a fault may take so many times longer than the same work takes
 /// without one, beside what it takes to be well: others are busy on this machine, now more and now less.
 const SPREAD: u32 = 4;
-/// By then all is well at the latest, on a machine that others begin to use meanwhile.
-const WELL_AT_LAST: Duration = Duration::from_secs(20);
+/// By then all is well at the latest, on a machine that others begin to use meanwhile: before a store tries again by itself
+/// what it has remembered as stuck.
+const WELL_AT_LAST: Duration = Duration::from_secs(9);
 /// How long a server may say nothing, so that tests do not take long.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(500);

@@ -116,7 +116,7 @@ pub(crate) struct Inner {
     /// The history says that there is one.
     job_there: bool,
     pub(crate) fold: Fold,
-    replays: Replays,
+    pub(super) replays: Replays,
     /// What barriers wait for.
     aims: Aims,
     /// What was written in this process before it was known which life of the job is read.
@@ -239,26 +239,45 @@ impl Cache {
 
     /// What was told of a scope, and a reader of what is told from then on.
     pub(crate) async fn snapshot(&self, scope: &Scope) -> Result<Snapshot> {
-        let snapshot = self.ask(|inner| {
-            let read = || {
-                inner.fold.in_range(scope)?;
-                let as_of = inner.moment();
-                let told = match inner.replays.find(as_of, scope) {
-                    Some(replay) => Ok(replay),
-                    None => Err(inner.fold.told(scope)),
-                };
-                Ok((as_of, told, self.events.reader(), inner.upto))
+        let read = |inner: &mut Inner| {
+            inner.fold.in_range(scope)?;
+            let as_of = inner.moment();
+            let told = match inner.replays.find(as_of, scope) {
+                Some(replay) => Ok(replay),
+                None => Err(inner.fold.told(scope)),
             };
-            Some(read())
+            Ok((as_of, told, self.events.reader(), inner.upto))
+        };
+        let snapshot = self.until(|inner| match &inner.phase {
+            Phase::Loading => None,
+            Phase::Serving => Some(read(inner)),
+            Phase::Closed(error) => Some(Err(error.clone())),
         });
         let (as_of, told, events, upto) = snapshot.await?;
-        // Nobody waits while it is put in order.
-        let replay = told.unwrap_or_else(|told| {
-            let replay = Replay::of(told, upto);
-            self.inner().replays.keep(as_of, scope, &replay);
-            replay
-        });
+        let replay = match told {
+            Ok(replay) => replay,
+            // Nobody waits while it is put in order.
+            Err(told) => self.hand_on(as_of, scope, Replay::of(told, upto)),
+        };
         Ok((replay, events, upto))
+    }
+
+    /// Lets whoever begins at this moment, if it is not over, have the same; or has what somebody else was faster with.
+    fn hand_on(&self, as_of: Moment, scope: &Scope, replay: Replay) -> Replay {
+        let mut inner = self.inner();
+        if inner.moment() != as_of {
+            return replay;
+        }
+        let (replay, past) = match inner.replays.find(as_of, scope) {
+            Some(faster) => (faster, None),
+            None => {
+                let past = inner.replays.keep(as_of, scope, &replay);
+                (replay, Some(past))
+            }
+        };
+        drop(inner);
+        drop(past);
+        replay
     }
 
     /// A reader of what is told of a scope from now on, and up to where it was told.
@@ -399,11 +418,14 @@ impl Cache {
         }
         let job = match Job::read(record) {
             Ok(job) => job,
-            // Somebody else wrote this. It is the job that was known, until it can be read again.
-            Err(error) if known.is_some() => {
+            // Somebody else wrote this. Unless it is plainly another job, it is the one that was known.
+            Err(error) if known.is_some_and(|known| known.may_be(record)) => {
                 let key = &record.key;
                 error!(jobID = %self.keys.name, %key, %error, "🔴 job cannot be read");
                 return Ok(());
+            }
+            Err(_) if known.is_some() => {
+                return Err(Conflict::JobDeleted { job: name() }.into());
             }
             Err(error) => return Err(error),
         };

@@ -68,13 +68,13 @@ impl FromStr for Cursor {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (place, job) = text.split_once('@').ok_or_else(foreign)?;
-        let (place, life) = place.split_once(':').ok_or_else(foreign)?;
-        let (generation, created_at) = life.split_once('.').ok_or_else(foreign)?;
-        let created_at = created_at.parse().map_err(|_| foreign())?;
+        let (place, job) = text.split_once('@').ok_or_else(malformed)?;
+        let (place, life) = place.split_once(':').ok_or_else(malformed)?;
+        let (generation, created_at) = life.split_once('.').ok_or_else(malformed)?;
+        let created_at = created_at.parse().map_err(|_| malformed())?;
         let life = Life {
-            generation: generation.parse().map_err(|_| foreign())?,
-            created_at: Timestamp::from_micros(created_at).map_err(|_| foreign())?,
+            generation: generation.parse().map_err(|_| malformed())?,
+            created_at: Timestamp::from_micros(created_at).map_err(|_| malformed())?,
         };
         let job = Name::for_field("cursor", job)?;
         Ok(Self::new(job, life, place.parse()?))
@@ -108,6 +108,11 @@ impl Cursor {
             false => Err(foreign()),
         }
     }
+}
+
+fn malformed() -> Invalid {
+    let expected = "a cursor of a subscription, like 17.2:1.1767225600000000@import".into();
+    Invalid::new("cursor", Problem::Malformed { expected })
 }
 
 fn foreign() -> Invalid {

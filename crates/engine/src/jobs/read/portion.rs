@@ -162,8 +162,7 @@ impl fmt::Debug for LentState<'_> {
 /// A state that a subscription has told, as one's own. It can be used like the [`State`] that it is.
 ///
 /// It holds what was told together with it: up to 512 states, or about half a megabyte of them, unless
-/// [`keeping_events`](crate::Engine::keeping_events) says more; of a replay up to
-/// [`depth`](super::event::SubscribeOptions::depth). Whoever keeps it for long keeps a clone of its [`state`](Self::state) instead.
+/// [`keeping_events`](crate::Engine::keeping_events) says more; of a replay up to 512. Whoever keeps it for long keeps a clone of its [`state`](Self::state) instead.
 #[derive(Clone)]
 pub struct ToldState {
     portion: Arc<Portion>,

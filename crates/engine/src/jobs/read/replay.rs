@@ -2,24 +2,50 @@
 //! deployment, or when they were all too slow, that may be a thousand.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use plimsoll_core::Revision;
 
 use crate::history::{Place, Share, Told};
 use crate::jobs::{Scope, State};
 
-/// How many states are held together: whoever keeps one of them keeps all of these.
+/// How many states are taken from what is shared at most: whoever keeps one of them keeps all of these.
 const TOGETHER: usize = 512;
 
 type Part = Share<Place, Arc<State>>;
 
 /// The states of a scope as they were told, the oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+struct Ordered {
+    states: Vec<Arc<State>>,
+    /// They were told up to here.
+    place: Place,
+    /// The same, ready to be handed on. That takes more room, and is made when a second one reads it.
+    parts: OnceLock<Vec<Part>>,
+}
+
+impl Ordered {
+    fn share(&self, states: &[Arc<State>]) -> Part {
+        let told = |state: &Arc<State>| Told {
+            place: self.place,
+            bytes: 0,
+            event: state.clone(),
+        };
+        Share::of(states.iter().map(told).collect())
+    }
+
+    fn parts(&self) -> &[Part] {
+        let parts = || self.states.chunks(TOGETHER).map(|part| self.share(part));
+        self.parts.get_or_init(|| parts().collect())
+    }
+}
+
+/// What one who begins has yet to be told.
+#[derive(Debug)]
 pub(crate) struct Replay {
-    parts: Arc<[Part]>,
-    /// How many parts were taken, and how many states of the next one.
-    taken: (usize, usize),
+    ordered: Arc<Ordered>,
+    is_shared: bool,
+    taken: usize,
 }
 
 impl Replay {
@@ -32,37 +58,46 @@ impl Replay {
             let place = (one.partition, &one.tag).cmp(&(other.partition, &other.tag));
             at.cmp(&other_at).then(place)
         });
-        let event = |(_, state): &(Revision, Arc<State>)| Told {
+        let ordered = Ordered {
+            states: told.into_iter().map(|(_, state)| state).collect(),
             place,
-            bytes: 0,
-            event: state.clone(),
+            parts: OnceLock::new(),
         };
-        let parts = told.chunks(TOGETHER);
         Self {
-            parts: parts
-                .map(|part| Share::of(part.iter().map(event).collect()))
-                .collect(),
-            taken: (0, 0),
+            ordered: Arc::new(ordered),
+            is_shared: false,
+            taken: 0,
         }
     }
 
     /// How many are left.
     pub(crate) fn left(&self) -> usize {
-        let (parts, states) = self.taken;
-        let left = self.parts.iter().skip(parts);
-        left.map(|part| part.left().len()).sum::<usize>() - states
+        self.ordered.states.len() - self.taken
     }
 
-    /// The next ones, so many at most and at least one; `None`: nothing is left.
+    /// The next ones, so many at most; `None`: nothing is left.
     pub(crate) fn take(&mut self, most: usize) -> Option<Part> {
-        let (parts, first) = self.taken;
-        let part = self.parts.get(parts)?;
-        let (last, all) = (first.saturating_add(most), part.left().len());
-        self.taken = match last < all {
-            true => (parts, last),
-            false => (parts + 1, 0),
+        let (first, most) = (self.taken, most.min(self.left()));
+        if most == 0 {
+            return None;
+        }
+        let part = match self.is_shared {
+            true => {
+                let (part, first) = (first / TOGETHER, first % TOGETHER);
+                let part = self.ordered.parts().get(part)?;
+                part.part(first..first + most)
+            }
+            false => self
+                .ordered
+                .share(&self.ordered.states[first..first + most]),
         };
-        Some(part.part(first..last))
+        self.taken += part.left().len();
+        Some(part)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_that_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.ordered, &other.ordered)
     }
 }
 
@@ -76,38 +111,49 @@ const SCOPES_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     as_of: Moment,
-    parts: VecDeque<(Scope, Arc<[Part]>)>,
+    /// The last one first.
+    shared: VecDeque<(Scope, Arc<Ordered>)>,
 }
 
 impl Replays {
     /// What somebody else was told who began at this moment.
-    pub(crate) fn find(&self, as_of: Moment, scope: &Scope) -> Option<Replay> {
-        let same = |(of, _): &&(Scope, Arc<[Part]>)| of == scope && self.as_of == as_of;
-        let (_, parts) = self.parts.iter().find(same)?;
+    pub(crate) fn find(&mut self, as_of: Moment, scope: &Scope) -> Option<Replay> {
+        let same = |(of, _): &(Scope, Arc<Ordered>)| of == scope && self.as_of == as_of;
+        let index = self.shared.iter().position(same)?;
+        let found = self.shared.remove(index)?;
+        let ordered = found.1.clone();
+        self.shared.push_front(found);
         Some(Replay {
-            parts: parts.clone(),
-            taken: (0, 0),
+            ordered,
+            is_shared: true,
+            taken: 0,
         })
     }
 
-    /// Whoever begins at this moment may have this, too.
-    pub(crate) fn keep(&mut self, as_of: Moment, scope: &Scope, replay: &Replay) {
-        if self.as_of != as_of {
-            *self = Self {
-                as_of,
-                parts: VecDeque::new(),
-            };
-        }
-        self.parts.truncate(SCOPES_MAX - 1);
-        self.parts.push_front((scope.clone(), replay.parts.clone()));
+    /// Whoever begins at this moment, which is now, may have this, too. Answers what goes for it.
+    #[must_use = "it may be much: nobody should wait while it is dropped"]
+    pub(crate) fn keep(&mut self, now: Moment, scope: &Scope, replay: &Replay) -> Self {
+        let mut past = self.past(now);
+        self.as_of = now;
+        self.shared
+            .push_front((scope.clone(), replay.ordered.clone()));
+        let most = self.shared.len().min(SCOPES_MAX);
+        past.shared.extend(self.shared.drain(most..));
+        past
     }
 
-    /// What is of no use any more. It may be much: nobody should wait while it is dropped.
+    /// What is of no use any more.
+    #[must_use = "it may be much: nobody should wait while it is dropped"]
     pub(crate) fn past(&mut self, now: Moment) -> Self {
         match self.as_of == now {
             true => Self::default(),
             false => std::mem::take(self),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.shared.is_empty()
     }
 }
 
@@ -117,15 +163,15 @@ mod tests {
 
     use super::*;
 
-    fn here() -> Place {
-        Place::after(Position::ZERO)
-    }
-
     fn told(at: u64, partition: u32, micros: i64) -> (Revision, Arc<State>) {
         let state = State::not_started(Name::new("job").unwrap(), partition, None);
         let timestamp = Some(Timestamp::from_micros(micros).unwrap());
         let state = State { timestamp, ..state };
         (Revision::new(at), Arc::new(state))
+    }
+
+    fn of(told: Vec<(Revision, Arc<State>)>) -> Replay {
+        Replay::of(told, Place::after(Position::ZERO))
     }
 
     fn taken(replay: &mut Replay, most: usize) -> Vec<u32> {
@@ -136,13 +182,12 @@ mod tests {
 
     #[test]
     fn the_oldest_comes_first_and_what_was_set_together_in_that_order() {
-        let states = vec![told(7, 0, 5), told(3, 1, 5), told(9, 2, 1)];
-        let mut replay = Replay::of(states, here());
+        let mut replay = of(vec![told(7, 0, 5), told(3, 1, 5), told(9, 2, 1)]);
         assert_eq!(taken(&mut replay, 2), [2, 1]);
         assert_eq!(replay.left(), 1);
         assert_eq!(taken(&mut replay, usize::MAX), [0]);
         assert_eq!((replay.left(), replay.take(1).is_none()), (0, true));
-        assert!(Replay::of(Vec::new(), here()).take(1).is_none());
+        assert!(of(Vec::new()).take(1).is_none());
     }
 
     #[test]
@@ -150,16 +195,20 @@ mod tests {
         for all in [TOGETHER - 1, TOGETHER, TOGETHER * 2 + 1] {
             for most in [4, 100, TOGETHER, TOGETHER + 1] {
                 let states = (0..all as u32).map(|n| told(1, n, i64::from(n)));
-                let mut replay = Replay::of(states.collect(), here());
-                let mut seen = Vec::new();
-                while replay.left() > 0 {
-                    assert_eq!(replay.left(), all - seen.len());
-                    let next = taken(&mut replay, most);
-                    assert!((1..=most).contains(&next.len()));
-                    seen.extend(next);
+                let (mut replays, first) = (Replays::default(), of(states.collect()));
+                let _ = replays.keep((1, 1), &Scope::all(), &first);
+                let second = replays.find((1, 1), &Scope::all()).unwrap();
+                for mut replay in [first, second] {
+                    let mut seen = Vec::new();
+                    while replay.left() > 0 {
+                        assert_eq!(replay.left(), all - seen.len());
+                        let next = taken(&mut replay, most);
+                        assert!((1..=most).contains(&next.len()));
+                        seen.extend(next);
+                    }
+                    assert!(seen.into_iter().eq(0..all as u32), "{most} of {all}");
+                    assert!(replay.take(most).is_none());
                 }
-                assert!(seen.into_iter().eq(0..all as u32), "{most} of {all}");
-                assert!(replay.take(most).is_none());
             }
         }
     }
@@ -168,33 +217,36 @@ mod tests {
     fn those_who_begin_at_one_moment_share_it_until_something_is_told() {
         let mut replays = Replays::default();
         let (all, one) = (Scope::all(), Scope::all().partition(1));
-        let mut first = Replay::of(vec![told(1, 0, 1)], here());
-        replays.keep((1, 4), &all, &first);
+        let mut first = of(vec![told(1, 0, 1)]);
+        assert!(replays.keep((1, 4), &all, &first).is_empty());
         assert_eq!(taken(&mut first, 1), [0]);
         // From the beginning, whatever others have taken.
         let second = replays.find((1, 4), &all).unwrap();
         assert_eq!(second.left(), 1);
-        assert!(Arc::ptr_eq(&first.parts, &second.parts));
+        assert!(second.is_that_of(&first));
         assert!(replays.find((1, 4), &one).is_none());
         for later in [(1, 5), (2, 4)] {
             assert!(replays.find(later, &all).is_none());
         }
-        assert!(replays.past((1, 4)).parts.is_empty());
-        assert_eq!(replays.past((1, 5)).parts.len(), 1);
-        assert!(replays.find((1, 4), &all).is_none());
+        assert!(replays.past((1, 4)).is_empty());
+        assert!(!replays.past((1, 5)).is_empty());
+        assert!(replays.is_empty());
     }
 
     #[test]
     fn it_is_kept_for_the_scopes_that_were_asked_for_last() {
-        let mut replays = Replays::default();
-        let of = |n: u32| Scope::all().partition(n);
+        let (mut replays, now) = (Replays::default(), (1, 1));
+        let partition = |n: u32| Scope::all().partition(n);
         for n in 0..20 {
-            replays.keep((1, 1), &of(n), &Replay::of(Vec::new(), here()));
+            let gone = replays.keep(now, &partition(n), &of(Vec::new()));
+            assert_eq!(gone.is_empty(), n < 8);
+            // The first is asked for again and again.
+            assert!(replays.find(now, &partition(0)).is_some());
         }
-        let kept = (0..20).filter(|n| replays.find((1, 1), &of(*n)).is_some());
-        assert!(kept.eq(12..20));
+        let kept = (0..20).filter(|n| replays.find(now, &partition(*n)).is_some());
+        assert!(kept.eq([0].into_iter().chain(13..20)));
         // What was of another moment is not.
-        replays.keep((1, 2), &of(1), &Replay::default());
-        assert_eq!(replays.parts.len(), 1);
+        let gone = replays.keep((1, 2), &partition(1), &of(Vec::new()));
+        assert_eq!((gone.shared.len(), replays.shared.len()), (8, 1));
     }
 }

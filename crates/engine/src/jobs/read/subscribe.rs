@@ -46,7 +46,7 @@ pub struct Subscription {
     began: Duration,
     /// It has yet to be told that the replay begins again.
     restarted: bool,
-    replay: Replay,
+    replay: Option<Replay>,
     /// What was taken last.
     portion: Arc<Portion>,
     /// What of it is not told yet.
@@ -109,7 +109,7 @@ impl Subscription {
             depth: options.depth.max(DEPTH_MIN),
             began,
             restarted: after == Some(None),
-            replay: Replay::default(),
+            replay: None,
             portion: Arc::new(Portion::new(job, life, scope)),
             left: 0..0,
             after: place,
@@ -202,7 +202,7 @@ impl Subscription {
 
     /// Begins to tell what there is.
     fn begin(&mut self, (replay, events, upto): Snapshot) {
-        self.replay = replay;
+        self.replay = Some(replay);
         self.after = upto;
         self.is_live = false;
         self.versions = Versions::default();
@@ -234,14 +234,15 @@ impl Subscription {
 
     /// Goes on with the replay, after all of the portion was told. Answers whether there was something left of it.
     fn refill(&mut self) -> bool {
-        match self.replay.take(self.depth) {
+        let replay = self.replay.as_mut();
+        match replay.and_then(|replay| replay.take(self.depth)) {
             Some(part) => {
                 self.hold(part, true);
                 true
             }
             None => {
+                self.replay = None;
                 if !self.portion.all().is_empty() {
-                    self.replay = Replay::default();
                     self.hold(Share::default(), false);
                 }
                 false
@@ -338,8 +339,8 @@ impl Subscription {
     /// Gives up what it has not told yet.
     fn abandon(&mut self) {
         self.after = self.reached().unwrap_or(self.after);
-        let abandoned = self.replay.left() + self.portion.covered(self.left.clone()).count();
-        self.replay = Replay::default();
+        let replay = self.replay.take().map_or(0, |replay| replay.left());
+        let abandoned = replay + self.portion.covered(self.left.clone()).count();
         self.hold(Share::default(), false);
         let telemetry = self.kept.cache.engine.telemetry();
         telemetry.states.abandoned(abandoned);

@@ -205,3 +205,53 @@ async fn a_write_before_anything_was_read_loads_nothing() {
     world.settle().await;
     assert_eq!(world.clock.sleepers(), 0, "nobody follows the history");
 }
+
+/// Until something is told, and of the same scope.
+#[tokio::test]
+async fn those_who_subscribe_at_one_moment_share_what_there_is() {
+    let world = World::new().await;
+    world.write(0, 5, 1).await;
+    world.view.partitions().await.unwrap();
+    let kept = world.view.kept();
+    let all = Scope::all();
+    let begin = async |scope: &Scope| kept.cache.snapshot(scope).await.unwrap().0;
+    let first = begin(&all).await;
+    assert!(begin(&all).await.is_that_of(&first));
+    assert!(!begin(&all.clone().partition(0)).await.is_that_of(&first));
+    // What is one's own is not told yet.
+    let own = world.write(0, 6, 2).await;
+    world.wrote(&own);
+    assert!(begin(&all).await.is_that_of(&first));
+    world.settle().await;
+    assert!(kept.cache.inner().replays.is_empty());
+    let second = begin(&all).await;
+    assert!(!second.is_that_of(&first));
+    assert_eq!((first.left(), second.left()), (1, 1));
+    world.remove(0).await;
+    world.settle().await;
+    assert_eq!(begin(&all).await.left(), 0);
+}
+
+#[tokio::test]
+async fn one_who_goes_on_from_somewhere_takes_nothing_of_what_there_is() {
+    let world = World::new().await;
+    world.write(0, 5, 1).await;
+    let subscribe = async |after| {
+        let options = SubscribeOptions {
+            after,
+            ..SubscribeOptions::default()
+        };
+        world.view.subscribe(Scope::all(), options).await.unwrap()
+    };
+    let mut first = subscribe(None).await;
+    for _ in 0..2 {
+        first.next().await.unwrap().unwrap();
+    }
+    let after = first.cursor();
+    world.write(0, 6, 2).await;
+    world.settle().await;
+    let mut second = subscribe(after).await;
+    let told = second.next().await.unwrap().unwrap();
+    assert!(matches!(told, StateEvent::State(state) if state.status == 6));
+    assert!(world.view.kept().cache.inner().replays.is_empty());
+}
