@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use plimsoll::jobs::{
-    Jobs, Manager, Scope, StateBatch, StateEvent, SubscribeOptions, Subscription,
+    Batches, Jobs, Manager, Scope, StateBatch, StateEvent, SubscribeOptions, Subscription,
 };
 use plimsoll::{Error, Result};
 
@@ -303,16 +303,16 @@ pub(super) async fn replay(subscription: &mut Subscription) -> Result<u64> {
 /// Takes so many changes.
 async fn take(mut subscription: Subscription, taking: Taking, expected: u64) -> Result<()> {
     match taking {
-        Taking::Batches => batches(&mut subscription, expected).await,
+        Taking::Batches => batches(subscription.batches(), expected).await,
         Taking::Events => events(&mut subscription, expected).await,
         Taking::Stream => streamed(&mut subscription, expected).await,
     }
 }
 
-async fn batches(subscription: &mut Subscription, expected: u64) -> Result<()> {
+async fn batches(mut batches: Batches, expected: u64) -> Result<()> {
     let mut taken = 0;
     while taken < expected {
-        match subscription.next_batch().await.ok_or(Error::Closed)?? {
+        match batches.next().await.ok_or(Error::Closed)?? {
             StateBatch::States(states) if !states.is_replay() => {
                 taken += states.iter().count() as u64;
             }

@@ -62,7 +62,7 @@ pub use read::barrier::Barrier;
 pub use read::batch::{StateBatch, States};
 pub use read::event::{Cursor, StateEvent, SubscribeOptions};
 pub use read::portion::{LentState, ToldState};
-pub use read::subscribe::{Next, Subscription};
+pub use read::subscribe::{Batches, Next, Subscription};
 pub use state::{ERROR, FINISHED, NOT_STARTED, NewState, Payload, STARTED, Scope, State, WARNING};
 
 pub(crate) use read::view::Views;

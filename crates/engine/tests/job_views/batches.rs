@@ -306,3 +306,43 @@ async fn a_future_that_is_dropped_before_it_answers_loses_nothing() {
     }
     assert_eq!(world.told(&mut all).await, ["now 0-a=1 v1", "now 0-a=2 v2"]);
 }
+
+#[tokio::test]
+async fn as_a_stream_batches_are_the_same_and_end_when_it_is_dropped() {
+    let world = World::with(1).await;
+    world.set(0, "a", 1).await;
+    let process = world.process();
+    let monitor = process.monitor().await;
+    let subscribed = monitor.subscribe(Scope::all(), SubscribeOptions::default());
+    let mut stream = subscribed.await.unwrap().batches();
+    let mut told = Vec::new();
+    while let Some(Some(batch)) = StreamExt::next(&mut stream).now_or_never() {
+        told.push(match batch.unwrap() {
+            StateBatch::States(states) => said(&states),
+            StateBatch::ReplayComplete { .. } => "marker".into(),
+            StateBatch::Restarted => "restarted".into(),
+        });
+        if told.len() == 2 {
+            for status in [2, 3] {
+                world.set(0, "a", status).await;
+            }
+            world.settle().await;
+        }
+    }
+    assert_eq!(told, ["was 0-a=1 v1", "marker", "now 0-a=2 v2, 0-a=3 v3"]);
+    let after = stream.cursor();
+    assert!(after.is_some());
+    world.mark_deleted().await;
+    world.settle().await;
+    let end = StreamExt::next(&mut stream).now_or_never().unwrap();
+    assert_eq!(end.unwrap().unwrap_err().code(), "job_deleted");
+    assert!(
+        StreamExt::next(&mut stream)
+            .now_or_never()
+            .unwrap()
+            .is_none()
+    );
+    drop((stream, monitor));
+    world.settle().await;
+    assert_eq!(world.clock.sleepers(), 0, "nobody follows any more");
+}

@@ -16,7 +16,7 @@ use plimsoll_core::change::Change;
 use plimsoll_core::error::NotFound;
 use plimsoll_core::{Error, Name, Position, Result};
 
-pub use self::telling::Next;
+pub use self::telling::{Batches, Next};
 use super::cache::{Events, Snapshot};
 use super::event::{Cursor, Point, SubscribeOptions};
 use super::portion::Portion;

@@ -9,7 +9,7 @@ use plimsoll_core::{Error, Result};
 
 use super::{Closing, Step, Subscription};
 use crate::jobs::read::batch::{StateBatch, States};
-use crate::jobs::read::event::{Point, StateEvent};
+use crate::jobs::read::event::{Cursor, Point, StateEvent};
 use crate::jobs::read::portion::LentState;
 
 impl Subscription {
@@ -51,6 +51,52 @@ impl Subscription {
     /// ```
     pub async fn next_batch(&mut self) -> Option<Result<StateBatch>> {
         poll_fn(|context| self.poll_told(context, Self::batch)).await
+    }
+
+    /// The same as a `Stream`, which costs those who write much less than the one of single events where many subscribe.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use futures::TryStreamExt;
+    /// # use plimsoll_core::{Memory, Namespace};
+    /// # use plimsoll_engine::Engine;
+    /// use plimsoll_engine::jobs::{NewState, Scope, StateBatch, SubscribeOptions};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let store = Arc::new(Memory::new().open(Namespace::new("imports")?));
+    /// # let jobs = Engine::new(store).jobs();
+    /// let manager = jobs.join("import-7", 0, 4).await?;
+    /// let events = manager.subscribe(Scope::all(), SubscribeOptions::default()).await?;
+    /// manager.set_state(NewState::new("ingest", 40)?).await?;
+    ///
+    /// let mut batches = events.batches();
+    /// while let Some(batch) = batches.try_next().await? {
+    ///     let StateBatch::States(states) = batch else { continue };
+    ///     assert!(states.iter().all(|state| state.status == 40));
+    ///     break;
+    /// }
+    /// # Ok::<(), plimsoll_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn batches(self) -> Batches {
+        Batches(self)
+    }
+}
+
+/// A subscription as a `Stream` of batches: see [`Subscription::batches`]. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct Batches(Subscription);
+
+impl Batches {
+    /// Goes on from here, as [`Subscription::cursor`].
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.0.cursor()
+    }
+}
+
+impl Stream for Batches {
+    type Item = Result<StateBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_told(context, Subscription::batch)
     }
 }
 
