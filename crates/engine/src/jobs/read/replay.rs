@@ -40,6 +40,12 @@ impl Ordered {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has put states in order, which is what takes long.
+    pub(super) static ORDERED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// What one who begins has yet to be told.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -51,6 +57,8 @@ pub(crate) struct Replay {
 impl Replay {
     /// Of these, each with its revision, which were told up to a place.
     pub(crate) fn of(mut told: Vec<(Revision, Arc<State>)>, place: Place) -> Self {
+        #[cfg(test)]
+        ORDERED.set(ORDERED.get() + 1);
         // What was written together has one timestamp. Its revisions are in the order in which it was set; where a store
         // numbers records of their own, any order is as good, as long as it is always the same.
         told.sort_unstable_by(|(at, one), (other_at, other)| {

@@ -8,6 +8,7 @@ use plimsoll_core::{Ids, Key, Limits, Memory, Namespace, Store, StoreExt, Timest
 
 use super::*;
 use crate::jobs::StateEvent;
+use crate::jobs::read::replay::ORDERED;
 use crate::jobs::stored::Stored;
 
 struct World {
@@ -216,7 +217,9 @@ async fn those_who_subscribe_at_one_moment_share_what_there_is() {
     let all = Scope::all();
     let begin = async |scope: &Scope| kept.cache.snapshot(scope).await.unwrap().0;
     let first = begin(&all).await;
+    let ordered = ORDERED.get();
     assert!(begin(&all).await.is_that_of(&first));
+    assert_eq!(ORDERED.get(), ordered, "it was put in order again");
     assert!(!begin(&all.clone().partition(0)).await.is_that_of(&first));
     // What is one's own is not told yet.
     let own = world.write(0, 6, 2).await;
@@ -250,7 +253,9 @@ async fn one_who_goes_on_from_somewhere_takes_nothing_of_what_there_is() {
     let after = first.cursor();
     world.write(0, 6, 2).await;
     world.settle().await;
+    let ordered = ORDERED.get();
     let mut second = subscribe(after).await;
+    assert_eq!(ORDERED.get(), ordered, "nothing was put in order");
     let told = second.next().await.unwrap().unwrap();
     assert!(matches!(told, StateEvent::State(state) if state.status == 6));
     assert!(world.view.kept().cache.inner().replays.is_empty());
